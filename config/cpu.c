@@ -1,0 +1,66 @@
+#include "cpu.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const names[ISA_COUNT] = {
+#define ISA(id, name, needs) [id] = name,
+#include "isa.def"
+#undef ISA
+};
+
+enum isa cpu_isa(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+        !__builtin_cpu_supports("f16c"))
+        return ISA_C;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vnni"))
+        return ISA_AVX512;
+    return ISA_AVX2;
+#else
+    return ISA_C;
+#endif
+}
+
+const char *isa_name(enum isa level)
+{
+    return names[level];
+}
+
+int isa_from_name(const char *name)
+{
+    for (int i = 0; i < ISA_COUNT; i++)
+        if (!strcmp(name, names[i]))
+            return i;
+    return -1;
+}
+
+static char model_name[128] = "unknown CPU";
+
+static void read_name(void)
+{
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    if (!f)
+        return;
+    char line[256];
+    while (fgets(line, sizeof line, f)) {
+        char *value = strstr(line, ": ");
+        if (strncmp(line, "model name", 10) || !value)
+            continue;
+        snprintf(model_name, sizeof model_name, "%.*s", (int)strcspn(value + 2, "\n"), value + 2);
+        break;
+    }
+    fclose(f);
+}
+
+const char *cpu_name(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_name);
+    return model_name;
+}

@@ -1,0 +1,231 @@
+#include "pool.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Long enough to bridge the gap between two phases of a decode step, short enough that a thread
+ * which waits for a descheduled one does not burn its time slice. */
+#define SPIN_NS 20000
+
+struct helper {
+    struct pool *pool;
+    int worker;
+    pthread_t thread;
+};
+
+/* A ticket is phase << 32 | next chunk: claiming a chunk and checking that it belongs to the phase
+ * whose job was read is one atomic step, so a late helper can never run a stale job. */
+struct pool {
+    _Alignas(64) _Atomic uint64_t ticket;
+    _Alignas(64) _Atomic uint32_t done;  /* chunks of this phase that are finished */
+    _Alignas(64) _Atomic uint32_t phase; /* futex: helpers sleep on it between phases */
+    _Atomic uint32_t sleepers;
+    _Atomic uint32_t caller_waits; /* futex: the caller sleeps on `done` */
+    _Atomic bool stop;
+    /* The job of the running phase. Written while no chunk can be claimed, read after a claim. */
+    _Atomic(pool_fn *) fn;
+    _Atomic(void *) arg;
+    _Atomic int64_t items, chunk;
+    _Atomic uint32_t chunks;
+    int threads, started;
+    struct helper *helpers;
+};
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t expected)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, int count)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Spins until *word differs from `old` or the time is up. */
+static bool spin_while_equal(_Atomic uint32_t *word, uint32_t old)
+{
+    int64_t end = now_ns() + SPIN_NS;
+    do {
+        for (int i = 0; i < 32; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) != old)
+                return true;
+            relax();
+        }
+    } while (now_ns() < end);
+    return false;
+}
+
+/* Claims and runs chunks of `phase` until none is left. */
+static void work(struct pool *p, uint32_t phase, int worker)
+{
+    for (;;) {
+        uint64_t ticket = atomic_load(&p->ticket);
+        uint32_t chunks = atomic_load(&p->chunks);
+        uint32_t next = (uint32_t)ticket;
+        if ((uint32_t)(ticket >> 32) != phase || next >= chunks)
+            return;
+        if (!atomic_compare_exchange_weak(&p->ticket, &ticket, ticket + 1))
+            continue;
+        /* Ours: the phase cannot end before this chunk is done, so the job stays as it is. */
+        int64_t size = atomic_load(&p->chunk), items = atomic_load(&p->items);
+        int64_t first = (int64_t)next * size;
+        int64_t last = first + size < items ? first + size : items;
+        atomic_load (&p->fn)(atomic_load(&p->arg), worker, first, last);
+        if (atomic_fetch_add(&p->done, 1) + 1 == chunks && atomic_load(&p->caller_waits))
+            futex_wake(&p->done, 1);
+    }
+}
+
+static void *helper_main(void *data)
+{
+    struct helper *h = data;
+    struct pool *p = h->pool;
+    uint32_t seen = 0;
+    while (!atomic_load(&p->stop)) {
+        if (!spin_while_equal(&p->phase, seen)) {
+            atomic_fetch_add(&p->sleepers, 1);
+            futex_wait(&p->phase, seen);
+            atomic_fetch_sub(&p->sleepers, 1);
+        }
+        uint32_t phase = atomic_load(&p->phase);
+        if (phase != seen && !atomic_load(&p->stop))
+            work(p, phase, h->worker);
+        seen = phase;
+    }
+    return NULL;
+}
+
+static int start_helpers(struct pool *p, struct err *err)
+{
+    /* Signals belong to the loop thread. */
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = 0;
+    for (int i = 1; i < p->threads && rc == 0; i++) {
+        struct helper *h = &p->helpers[i];
+        *h = (struct helper){.pool = p, .worker = i};
+        rc = pthread_create(&h->thread, NULL, helper_main, h);
+        if (rc == 0)
+            p->started = i;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc)
+        return err_set(err, ERR_IO, "cannot start worker thread %d of %d: %s", p->started + 1,
+                       p->threads - 1, strerror(rc));
+    return 0;
+}
+
+int pool_create(int threads, struct pool **out, struct err *err)
+{
+    *out = NULL;
+    if (threads < 1 || threads > 1024)
+        return err_set(err, ERR_ARG, "the worker pool needs 1 to 1024 threads, not %d", threads);
+    struct pool *p = aligned_alloc(64, (sizeof *p + 63) / 64 * 64);
+    if (!p)
+        return err_set(err, ERR_NOMEM, "no memory for the worker pool");
+    memset(p, 0, sizeof *p);
+    p->threads = threads;
+    p->helpers = calloc((size_t)threads, sizeof *p->helpers);
+    if (!p->helpers) {
+        pool_destroy(p);
+        return err_set(err, ERR_NOMEM, "no memory for the worker pool");
+    }
+    int rc = start_helpers(p, err);
+    if (rc) {
+        pool_destroy(p);
+        return rc;
+    }
+    *out = p;
+    return 0;
+}
+
+void pool_destroy(struct pool *p)
+{
+    if (!p)
+        return;
+    atomic_store(&p->stop, true);
+    atomic_fetch_add(&p->phase, 1);
+    futex_wake(&p->phase, INT_MAX);
+    for (int i = 1; i <= p->started; i++)
+        pthread_join(p->helpers[i].thread, NULL);
+    free(p->helpers);
+    free(p);
+}
+
+int pool_threads(const struct pool *p)
+{
+    return p->threads;
+}
+
+static void wait_for_chunks(struct pool *p, uint32_t chunks)
+{
+    for (;;) {
+        uint32_t done = atomic_load(&p->done);
+        if (done == chunks)
+            return;
+        if (spin_while_equal(&p->done, done))
+            continue;
+        atomic_store(&p->caller_waits, 1);
+        done = atomic_load(&p->done);
+        if (done != chunks)
+            futex_wait(&p->done, done);
+        atomic_store(&p->caller_waits, 0);
+    }
+}
+
+void pool_run(struct pool *p, pool_fn *fn, void *arg, int64_t items, int64_t chunk)
+{
+    if (items <= 0)
+        return;
+    if (chunk < 1)
+        chunk = 1;
+    if ((items - 1) / chunk + 1 > UINT32_MAX / 2)
+        chunk = items / (UINT32_MAX / 4) + 1;
+    uint32_t chunks = (uint32_t)((items - 1) / chunk + 1);
+    if (p->threads == 1 || chunks == 1) {
+        for (int64_t first = 0; first < items; first += chunk)
+            fn(arg, 0, first, first + chunk < items ? first + chunk : items);
+        return;
+    }
+    uint32_t phase = atomic_load(&p->phase) + 1;
+    atomic_store(&p->fn, fn);
+    atomic_store(&p->arg, arg);
+    atomic_store(&p->items, items);
+    atomic_store(&p->chunk, chunk);
+    atomic_store(&p->done, 0);
+    /* A late helper of the last phase holds no chunk, and its phase number is stale: between these
+     * two stores it can claim nothing. */
+    atomic_store(&p->ticket, (uint64_t)phase << 32);
+    atomic_store(&p->chunks, chunks);
+    atomic_store(&p->phase, phase);
+    if (atomic_load(&p->sleepers))
+        futex_wake(&p->phase, INT_MAX);
+    work(p, phase, 0);
+    wait_for_chunks(p, chunks);
+}

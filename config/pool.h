@@ -1,0 +1,26 @@
+#ifndef CONFIG_POOL_H
+#define CONFIG_POOL_H
+
+#include "err.h"
+
+#include <stdint.h>
+
+/* The worker pool: one caller and threads - 1 helpers claim chunks of a phase from one counter.
+ * A phase ends when its chunks are done, so a helper that the kernel has taken off its core holds
+ * up nobody unless it holds a chunk. Waiting spins for some microseconds, then sleeps: an idle
+ * pool uses no CPU. One thread (the engine's) calls pool_run; never two at once. */
+struct pool;
+
+/* Works on items [first, last). `worker` is in [0, pool_threads) and belongs to one thread for the
+ * whole phase: use it to pick scratch memory. */
+typedef void pool_fn(void *arg, int worker, int64_t first, int64_t last);
+
+int pool_create(int threads, struct pool **out, struct err *err);
+void pool_destroy(struct pool *p); /* accepts NULL */
+int pool_threads(const struct pool *p);
+
+/* Runs fn over [0, items) in chunks of at most `chunk` items, and returns when all are done. What
+ * the workers wrote is visible to the caller and to the next phase. */
+void pool_run(struct pool *p, pool_fn *fn, void *arg, int64_t items, int64_t chunk);
+
+#endif

@@ -1,0 +1,52 @@
+#ifndef SERVER_ENGINE_H
+#define SERVER_ENGINE_H
+
+#include "job.h"
+
+/* The engine: one thread that owns the model, the KV cache and every sequence, and runs them all in
+ * one batch. */
+
+struct engine;
+
+struct engine_config {
+    struct model
+        *model; /* loaded; the engine uses it alone from now on, but for its tokenizer and plan */
+    struct kv_cache *cache; /* likewise; the caller destroys both after the engine */
+    struct pool *pool;
+    int most_sequences;        /* running at once */
+    int most_queued;           /* jobs waiting; more are refused with ERR_BUSY */
+    int step_tokens;           /* most tokens of a step; 0: the model's */
+    void (*notify)(void *arg); /* there is news: any thread, at most once per step; may be NULL */
+    void *notify_arg;
+};
+
+int engine_create(const struct engine_config *config, struct engine **out,
+                  struct err *err); /* starts the thread */
+/* Cancels what runs, ends the thread, frees. Every job gets its JOB_DONE first. Accepts NULL. */
+void engine_destroy(struct engine *e);
+
+/* Any thread. The engine takes a reference of its own. Errors (no event follows then): ERR_BUSY
+ * when the queue is full, ERR_LIMIT when the request can never fit: the sentence says why. */
+int engine_submit(struct engine *e, struct job *job, struct err *err);
+/* Any thread: the client has left. The engine drops the job within one step; JOB_DONE follows. */
+void engine_cancel(struct engine *e, struct job *job);
+/* Jobs that have events since the last call, linked by next_news, with a reference each for the
+ * caller to drop. Any one thread. */
+struct job *engine_take_news(struct engine *e);
+
+/* The longest prompt plus answer that can run. */
+int engine_context(const struct engine *e);
+
+/* A consistent copy for /metrics; any thread. */
+struct engine_stats {
+    int running, waiting; /* jobs waiting to start, sequences running */
+    uint64_t prompt_tokens, prompt_cached_tokens, prompt_computed_tokens, generated_tokens;
+    uint64_t preemptions, steps, step_tokens;
+    uint64_t finished[4]; /* by enum job_finish */
+    double kv_usage;      /* 0 .. 1: bytes in use by running sequences / arena */
+    struct kv_stats kv;
+    double tokens_per_second_prefill, tokens_per_second_decode; /* measured lately */
+};
+void engine_stats(struct engine *e, struct engine_stats *out);
+
+#endif
