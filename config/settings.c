@@ -36,30 +36,31 @@ static const struct setting *find_row(const char *name, size_t n)
     return NULL;
 }
 
-static int least(int a, int b, int c)
+static int least(int a, int b)
 {
-    int m = a < b ? a : b;
-    return m < c ? m : c;
+    return a < b ? a : b;
 }
 
-/* How many letters must be put in, taken out or replaced to make b of a. */
+/* How many letters must be put in, taken out, replaced or swapped with the next to make b of a
+ * (of n letters, at most SETTING_NAME_MAX). */
 static int distance(const char *a, size_t n, const char *b)
 {
-    int row[SETTING_NAME_MAX + 1];
+    int d[SETTING_NAME_MAX + 1][SETTING_NAME_MAX + 1];
     size_t m = strlen(b);
+    for (size_t i = 0; i <= n; i++)
+        d[i][0] = (int)i;
     for (size_t j = 0; j <= m; j++)
-        row[j] = (int)j;
+        d[0][j] = (int)j;
     for (size_t i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
         for (size_t j = 1; j <= m; j++) {
             char c = a[i - 1] == '-' ? '_' : a[i - 1];
-            int same = diagonal + (c != b[j - 1]);
-            diagonal = row[j];
-            row[j] = least(row[j] + 1, row[j - 1] + 1, same);
+            int put_or_take = least(d[i - 1][j], d[i][j - 1]) + 1;
+            d[i][j] = least(put_or_take, d[i - 1][j - 1] + (c != b[j - 1]));
+            if (i > 1 && j > 1 && c == b[j - 2] && a[i - 2] == b[j - 1])
+                d[i][j] = least(d[i][j], d[i - 2][j - 2] + 1);
         }
     }
-    return row[m];
+    return d[n][m];
 }
 
 /* The setting that a wrong name may have meant, or NULL. */
@@ -289,51 +290,50 @@ static void warn_of_variables(void)
 
 /* ---- the JSON file ---- */
 
-/* A scalar as one would write it on the command line; false for anything else. */
+/* A number or boolean as one would write it on the command line, if the setting may be one. */
 static bool scalar_text(const struct setting *row, const json_t *value, struct strbuf *out)
 {
     bool text = row->kind == KIND_TEXT || row->kind == KIND_TEXTS;
-    if (json_is_string(value))
-        strbuf_add(out, json_string_value(value), json_string_length(value));
-    else if (json_is_boolean(value) && row->kind == KIND_BOOL)
+    if (json_is_boolean(value) && row->kind == KIND_BOOL)
         strbuf_adds(out, json_is_true(value) ? "yes" : "no");
     else if (json_is_integer(value) && !text)
         strbuf_addf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
     else if (json_is_real(value) && !text)
         strbuf_addf(out, "%.17g", json_real_value(value));
-    else
-        return false;
-    strbuf_addc(out, '\0');
-    return true;
+    return out->len > 0;
 }
 
-/* Texts of the items of a list, one after the other, each with its zero byte. */
-static bool list_texts(const struct setting *row, const json_t *value, struct strbuf *out)
+static int store_scalar(struct reader *r, const struct setting *row, const json_t *value,
+                        struct err *err)
 {
-    if (!json_is_array(value) || !setting_is_list(row))
-        return scalar_text(row, value, out);
-    for (size_t i = 0; i < json_array_size(value); i++)
-        if (!scalar_text(row, json_array_get(value, i), out))
-            return false;
-    return true;
+    struct strbuf text = {0};
+    int rc = err_set(err, ERR_ARG, "expected %s", setting_is_list(row) ? "a list" : row->value);
+    if (scalar_text(row, value, &text))
+        rc = text.failed ? ERR_NOMEM : setting_store_text(r->out, row, text.data, false, err);
+    strbuf_finish(&text);
+    return rc;
 }
 
+/* A string is what one would write on the command line, commas and all; the items of an array are
+ * taken as they are, one by one. */
 static int store_json(struct reader *r, const struct setting *row, const json_t *value,
                       struct err *err)
 {
-    struct strbuf texts = {0};
-    int rc = ERR_NOMEM, n = json_is_array(value) ? (int)json_array_size(value) : 1, found = 0;
-    const char **items = calloc((size_t)n + 1, sizeof *items);
-    bool right = list_texts(row, value, &texts);
-    if (!right) {
-        rc = err_set(err, ERR_ARG, "expected %s", setting_is_list(row) ? "a list" : row->value);
-    } else if (items && !texts.failed) {
-        for (const char *t = texts.data; found < n; t += strlen(t) + 1)
-            items[found++] = t;
-        rc = setting_store(r->out, row, items, n, false, err);
+    if (json_is_string(value))
+        return setting_store_text(r->out, row, json_string_value(value), false, err);
+    if (!json_is_array(value) || !setting_is_list(row))
+        return store_scalar(r, row, value, err);
+    int rc = setting_store(r->out, row, NULL, 0, false, err);
+    for (size_t i = 0; i < json_array_size(value) && rc == 0; i++) {
+        const json_t *item = json_array_get(value, i);
+        struct strbuf text = {0};
+        const char *string = json_string_value(item);
+        if (!string && scalar_text(row, item, &text))
+            string = text.data;
+        rc = string ? setting_store(r->out, row, &string, 1, true, err)
+                    : err_set(err, ERR_ARG, "item %zu of the list is of a wrong type", i + 1);
+        strbuf_finish(&text);
     }
-    free(items);
-    strbuf_finish(&texts);
     return rc;
 }
 
