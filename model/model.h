@@ -185,6 +185,7 @@ struct model_options {
     int context;               /* longest sequence; 0: as the file says */
     int batch_tokens;          /* most tokens of a step; 0: default (512) */
     int activation_bits;       /* 8 or 16; 0: 8 */
+    int threads;               /* that the pool will have; scratch is sized for them */
     const char *chat_template; /* NULL: as the file says */
 };
 
