@@ -32,7 +32,7 @@ static int take(struct cursor *c, uint64_t bytes, const uint8_t **out, struct er
 
 int cursor_u32(struct cursor *c, uint32_t *out, struct err *err)
 {
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     int rc = take(c, sizeof *out, &p, err);
     if (rc == 0)
         memcpy(out, p, sizeof *out);
@@ -41,7 +41,7 @@ int cursor_u32(struct cursor *c, uint32_t *out, struct err *err)
 
 int cursor_u64(struct cursor *c, uint64_t *out, struct err *err)
 {
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     int rc = take(c, sizeof *out, &p, err);
     if (rc == 0)
         memcpy(out, p, sizeof *out);
@@ -51,7 +51,7 @@ int cursor_u64(struct cursor *c, uint64_t *out, struct err *err)
 int cursor_string(struct cursor *c, struct weights_string *out, struct err *err)
 {
     uint64_t bytes;
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     int rc = cursor_u64(c, &bytes, err);
     if (rc == 0)
         rc = take(c, bytes, &p, err);

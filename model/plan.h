@@ -3,6 +3,7 @@
 
 #include "arch.h"
 #include "matrix.h"
+#include "mem.h"
 #include "model.h"
 #include "weights.h"
 

@@ -1,3 +1,5 @@
+#define _GNU_SOURCE /* memmem */
+
 #include "stream.h"
 
 #include <stdlib.h>
