@@ -71,6 +71,12 @@ size_t attn_scratch_bytes(const struct attn_shape *s, int tokens, int context, i
 void attn_run(struct pool *pool, const struct attn_shape *s, const struct attn_span *spans,
               int n_spans, void *scratch);
 
+/* e^x, as the softmax computes it: the same bits on every machine and at every level, at most 1 ulp
+ * from the true value; below e^-87.3365 it is 0. The second form works in place, any alignment. For
+ * activations and softmaxes elsewhere that must not depend on the machine either. */
+float attn_exp(float x);
+void attn_exp_n(float *x, size_t n);
+
 /* Kernels of at most this level from now on (default: cpu_isa()). For tests and --kernels. Not
  * thread-safe against running work. */
 void attn_set_isa(enum isa most);
@@ -92,7 +98,7 @@ struct rope_config {
     bool neighbours; /* pairs (2i, 2i+1); otherwise (i, i + dims/2) */
     float base;
     enum rope_scaling scaling;
-    float factor;                         /* linear, yarn, llama3 */
+    float factor;                         /* linear, yarn, llama3; longrope: context / original */
     int original_context;                 /* yarn, llama3, longrope */
     float yarn_beta_fast, yarn_beta_slow; /* 32 and 1 by default */
     float yarn_ext_factor;                /* 1; 0 leaves interpolation only */

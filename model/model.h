@@ -35,6 +35,7 @@ enum tok_type { /* GGUF's token types */
  * absent. */
 struct tok_vocab {
     enum tok_kind kind;
+    const char *name; /* of the model, for what files leave unsaid (Phi-3), or NULL */
     const char
         *pre; /* name of the pre-tokenizer pattern ("llama-bpe", ...); BPE only; NULL: default */
     int size;
@@ -52,6 +53,9 @@ struct tok_vocab {
     bool ignore_merges; /* BPE: a word that is a token stays whole (the pre-tokenizer's row may also
                            say so) */
 };
+
+/* Whether BOS goes in front where the file does not say. */
+bool tok_default_bos(enum tok_kind kind, const char *pre);
 
 /* ERR_UNSUPPORTED names an unknown pre-tokenizer; ERR_FORMAT a broken vocabulary. */
 int tok_create(const struct tok_vocab *vocab, struct tokenizer **out, struct err *err);
@@ -181,6 +185,7 @@ struct model_options {
     int context;               /* longest sequence; 0: as the file says */
     int batch_tokens;          /* most tokens of a step; 0: default (512) */
     int activation_bits;       /* 8 or 16; 0: 8 */
+    int threads;               /* that the pool will have; scratch is sized for them */
     const char *chat_template; /* NULL: as the file says */
 };
 

@@ -113,6 +113,8 @@ struct job {
 struct job *job_create(void); /* one reference; NULL when out of memory */
 void job_ref(struct job *j);
 void job_unref(struct job *j); /* the last one frees it; accepts NULL */
+/* Adds an event, which the job owns from now on. Any thread. */
+void job_put(struct job *j, struct job_event *e);
 /* Takes all events out, oldest first; NULL when there is none. */
 struct job_event *job_take(struct job *j);
 

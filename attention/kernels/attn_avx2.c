@@ -1,0 +1,5 @@
+#include "attn_ops.h"
+void attn_ops_avx2(struct attn_ops *ops)
+{
+    (void)ops;
+}

@@ -1,0 +1,128 @@
+#include "pretok_table.h"
+
+/* The patterns are those of the models' own tokenizer.json files; the names are those under which
+ * GGUF converters file them. */
+
+#define SUFFIX     "(?i:'s|'t|'re|'ve|'m|'ll|'d)" /* English contractions */
+#define LETTERS    "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define SYMBOLS    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+#define SPACES     "\\s+(?!\\S)|\\s+"
+#define LINES      "\\s*[\\r\\n]+|" SPACES
+#define UPPER      "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER      "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LEAD       "[^\\r\\n\\p{L}\\p{N}]?"
+#define CASED(end) LEAD UPPER "*" LOWER "+" end "|" LEAD UPPER "+" LOWER "*" end
+/* UPPER and LOWER without Chinese characters, written as what they are not. */
+#define UPPER_NOT_HAN      "[^\\p{Ll}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}\\p{sc:Han}]"
+#define LOWER_NOT_HAN      "[^\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}\\p{sc:Han}]"
+
+#define GPT2               "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|" SPACES
+#define LLAMA3(digits)     SUFFIX "|" LETTERS "|\\p{N}" digits "|" SYMBOLS "|" LINES
+#define GPT4O(digits, end) CASED(end) "|\\p{N}" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" LINES
+#define CJK                "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{30FF}]+"
+#define ASCII_WORD         "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
+#define DEEPSEEK3_LETTERS  ASCII_WORD "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+#define DEEPSEEK3          DEEPSEEK3_LETTERS "| ?[\\p{P}\\p{S}]+[\\r\\n]*|" LINES
+#define BLOOM              " ?[^(\\s|.,!?…。，、।۔،)]+"
+/* The end of a text, found without trying every blank of every run: the same as \s+$. */
+#define TRAILING  "(?<!\\s)\\s++$"
+#define CJK_RANGE "[一-龥ࠀ-一가-\\x{D7FF}]+"
+/* Letters with case as DeepSeek LLM lists them, an older Unicode's. */
+#define DEEPSEEK_CASED                                                                                                                                                                                        \
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-"                                                                  \
+    "ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅ"                                                                                                                                                                  \
+    "ὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-" \
+    "ꝯꝱ-"                                                                                                                                                                                                 \
+    "ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-"                                                                                                \
+    "𞥃"
+#define ASIAN                                                                                                \
+    "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟\\x{0E40}-\\x{0E7F}\\x{0E80}-\\x{0EFF}\\x{1780}-\\x{" \
+    "17FF}"                                                                                                  \
+    "\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}\\x{AC00}-\\x{D7AF}"                           \
+    "\\x{1100}-\\x{11FF}]+"
+
+const struct pretok_row pretok_rows[] = {
+    {.names = {"default"},
+     .steps = {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
+    {.names = {"gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "jina-v1-en",
+               "jina-v2-code", "roberta-bpe", "gigachat", "a.x-4.0", "mellum", "modern-bert",
+               "exaone4"},
+     .steps = {GPT2}},
+    {.names = {"mpt", "olmo", "jais", "trillion", "granite-docling"}, .steps = {GPT2}},
+    {.names = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b",
+               "mellum2"},
+     .steps = {"\\p{N}", GPT2}},
+    {.names = {"falcon"}, .steps = {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}},
+    {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0",
+               "lfm2", "jina-v5-nano"},
+     .steps = {LLAMA3("{1,3}")},
+     .traits = {.ignore_merges = true, .adds_bos = true}},
+    {.names = {"dbrx", "smaug-bpe", "glm4", "chatglm-bpe"}, .steps = {LLAMA3("{1,3}")}},
+    {.names = {"jais-2"},
+     .steps = {SUFFIX "|" LETTERS "|\\p{N}{1,3}|" SYMBOLS
+                      "|\\s*[\\r\\n]+|\\s{512}(?!\\S)|\\s{256}(?!\\S)|"
+                      "\\s{128}(?!\\S)|\\s{64}(?!\\S)|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|"
+                      "\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s"}},
+    {.names = {"qwen2"}, .steps = {LLAMA3("")}, .traits = {.nfc = true}},
+    {.names = {"stablelm2", "hunyuan", "solar-open", "megrez", "deepseek-r1-qwen", "kormo",
+               "f2llmv2", "grok-2"},
+     .steps = {LLAMA3("")}},
+    {.names = {"laguna"}, .steps = {"[^\\n]+|\\n+", LLAMA3("")}},
+    {.names = {"ufakzeka"}, .steps = {LETTERS "|\\p{N}|" SYMBOLS "|" LINES}},
+    {.names = {"qwen35"},
+     .steps = {SUFFIX
+               "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|"
+               "" LINES},
+     .traits = {.nfc = true}},
+    {.names = {"minicpm5"},
+     .steps = {"\\p{N}{1,3}", LLAMA3("+")},
+     .traits = {.ignore_merges = true}},
+    {.names = {"seed-coder"},
+     .steps = {SUFFIX "|" LETTERS "|\\p{N}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|" LINES}},
+    {.names = {"bailingmoe", "bailingmoe2", "llada-moe"},
+     .steps = {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| "
+               "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|" SPACES}},
+    {.names = {"exaone-moe"},
+     .steps = {SUFFIX "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}(?: ?\\p{L}|\\p{M})*+|\\p{N}| "
+                      "?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|" SPACES}},
+    {.names = {"deepseek-llm"},
+     .steps = {"[\\r\\n]", "\\s?[" DEEPSEEK_CASED "]+", "\\s?[!-/:-~！-／：-～‘-‟\\x{3000}-。]+",
+               TRAILING, CJK_RANGE, "\\p{N}+"}},
+    {.names = {"deepseek-coder"},
+     .steps = {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", CJK_RANGE, "\\p{N}"}},
+    {.names = {"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"},
+     .steps = {"\\p{N}{1,3}", CJK, DEEPSEEK3}},
+    {.names = {"spark2_5"},
+     .steps = {"\\p{N}{1,3}", CJK, DEEPSEEK3_LETTERS "| ?[\\p{P}\\p{S}]+|[\\r\\n]|" SPACES,
+               "\\p{N}"}},
+    {.names = {"afmoe"}, .steps = {"\\p{N}+", ASIAN, DEEPSEEK3}, .threes = 1},
+    {.names = {"youtu"},
+     .steps = {"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\\x{3040}-\\x{30FF}]"
+               "+",
+               GPT4O("", SUFFIX "?")},
+     .traits = {.ignore_merges = true}},
+    {.names = {"poro-chat", "bloom", "gpt3-finnish"}, .steps = {BLOOM}},
+    {.names = {"viking"}, .steps = {BLOOM, "\\p{N}"}},
+    {.names = {"tekken"},
+     .steps = {GPT4O("", "")},
+     .traits = {.ignore_merges = true, .adds_bos = true}},
+    {.names = {"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"},
+     .steps = {GPT4O("{1,3}", SUFFIX "?")}},
+    {.names = {"granite-embed-multi-97m"},
+     .steps = {GPT4O("{1,3}", SUFFIX "?")},
+     .traits = {.ignore_merges = true}},
+    {.names = {"tiny_aya", "cohere2moe"},
+     .steps = {"(?<!\\d)\\d++\\b", GPT4O("{1,3}", SUFFIX "?")},
+     .threes = 1},
+    {.names = {"kimi-k2"},
+     .steps = {"\\p{sc:Han}+|" LEAD UPPER_NOT_HAN "*" LOWER_NOT_HAN "+" SUFFIX
+               "?|" LEAD UPPER_NOT_HAN "+" LOWER_NOT_HAN "*" SUFFIX "?|\\p{N}{1,3}|" SYMBOLS
+               "|" LINES}},
+    {.names = {"superbpe"}, .steps = {"\\p{N}+", "\\d+"}, .threes = 2},
+    {.names = {"chameleon"},
+     .steps = {"<sentinel:[0-9]+>|IMGIMG[A-I]{1,4}Z", "[\\t\\n]|    |  ", "\\p{N}",
+               "[\\p{P}!-/:-@\\[-`{-~]", GPT2},
+     .traits = {.adds_bos = true}},
+    {.names = {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}, .traits = {.characters = true}},
+};
+const int pretok_n_rows = sizeof pretok_rows / sizeof pretok_rows[0];
