@@ -147,7 +147,8 @@ void settings_markdown(struct strbuf *out)
         if (row->kind != KIND_HEADING)
             add_markdown_row(out, row);
         else
-            strbuf_addf(out, "%s**%s**\n\n| setting | default | command | meaning |\n|---|---|---|---|\n",
-                        i ? "\n" : "", row->name);
+            strbuf_addf(
+                out, "%s**%s**\n\n| setting | default | command | meaning |\n|---|---|---|---|\n",
+                i ? "\n" : "", row->name);
     }
 }
