@@ -66,7 +66,7 @@ int program_main(int argc, char **argv)
         puts("ropewalk " VERSION);
         return 0;
     }
-    if (!strcmp(name, "--settings-markdown")) {
+    if (!strcmp(name, "settings")) {
         show(settings_markdown, stdout);
         return 0;
     }
