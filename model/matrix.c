@@ -20,6 +20,7 @@ const struct matrix_ops *matrix_ops(enum isa isa)
     static const struct matrix_ops *const levels[ISA_COUNT] = {
         [ISA_C] = &matrix_ops_c,
 #if defined(__x86_64__)
+        [ISA_AVX2] = &matrix_ops_avx2,
         [ISA_AVX512] = &matrix_ops_avx512,
 #endif
     };

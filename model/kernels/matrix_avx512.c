@@ -205,7 +205,7 @@ INLINE int32_t start(const struct act_block *a, int half, const struct shape *s)
     return offset == 8 ? a->n8 : offset == 128 ? a->n128 : a->n32[half];
 }
 
-/* The integers of quads [j0, j1): with 16-bit activations 256 * high + low. */
+/* The integers of quads [j0, j1): with 16-bit activations 255 * high + low. */
 INLINE void integers(__m512i (*sum)[TILE_MAX], const uint8_t *const *values, const uint8_t *act,
                      int j0, int j1, const struct shape *s)
 {
@@ -219,7 +219,7 @@ INLINE void integers(__m512i (*sum)[TILE_MAX], const uint8_t *const *values, con
         return;
     UNROLL for (int t = 0; t < s->tokens; t++) UNROLL for (int g = 0; g < s->groups; g++)
         sum[g][t] = _mm512_add_epi32(
-            _mm512_slli_epi32(sum[g][t], 8),
+            _mm512_sub_epi32(_mm512_slli_epi32(sum[g][t], 8), sum[g][t]),
             _mm512_set1_epi32(start(record_at(act, t, record), j0 / 4, s)));
     dots(sum, values, q + 32, record, j0, j1, s);
 }
@@ -326,8 +326,9 @@ INLINE void core(const struct core *c, const struct shape s)
 
 #define TOKENS(X, ...)                                                                             \
     X(1, __VA_ARGS__)                                                                              \
-    X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)      \
-        X(7, __VA_ARGS__) X(8, __VA_ARGS__)
+    X(2, __VA_ARGS__)                                                                              \
+    X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__) X(7, __VA_ARGS__)      \
+        X(8, __VA_ARGS__)
 
 #define GROUPS(tokens) ((tokens) <= 6 ? 2 : 1)
 
