@@ -19,7 +19,7 @@ const struct matrix_ops *matrix_ops(enum isa isa)
 {
     static const struct matrix_ops *const levels[ISA_COUNT] = {
         [ISA_C] = &matrix_ops_c,
-#if defined(__x86_64__) && 0
+#if defined(__x86_64__)
         [ISA_AVX2] = &matrix_ops_avx2,
         [ISA_AVX512] = &matrix_ops_avx512,
 #endif
@@ -189,9 +189,9 @@ struct pass {
     const struct matrix *m;
     const struct matrix_job *job;
     const struct matrix_ops *ops;
-    const core_fn *const *cores; /* by tokens of a tile */
-    int width;                   /* of a tile */
-    size_t k_bytes;              /* of one token's block (or value) of activations */
+    core_fn *const *cores; /* by tokens of a tile */
+    int width;             /* of a tile */
+    size_t k_bytes;        /* of one token's block (or value) of activations */
 };
 
 static const uint8_t *group_at(const struct matrix *m, int row)

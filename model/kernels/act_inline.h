@@ -74,9 +74,9 @@ static inline void act_row16(const float *x, int blocks, uint8_t *records, size_
         struct act_block16 *out = (struct act_block16 *)records;
         act_sums(act_round(x, ACT_MAX16, q), q, &out->high);
         for (int i = 0; i < 32; i++) {
-            int32_t high = (q[i] + 128) >> 8;
+            int32_t high = round_even((float)q[i] * (1.0f / ACT_PLANE)); /* never a tie */
             out->high.q[i] = (int8_t)high;
-            out->low[i] = (int8_t)(q[i] - high * 256);
+            out->low[i] = (int8_t)(q[i] - high * ACT_PLANE);
         }
     }
 }

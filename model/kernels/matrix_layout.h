@@ -93,7 +93,7 @@ struct act_block {
     float dsum16[2];  /* the same over 16 values */
     int32_t n8, n128; /* -8 and -128 times the sum of q: what unsigned codes count too much */
     int32_t n32[2];   /* -32 times the sums over 16 values */
-    int8_t q[32];     /* 8 bits: q. 16 bits: the high plane, q = 256 high + low */
+    int8_t q[32];     /* 8 bits: q. 16 bits: the high plane, q = 255 high + low */
 };
 struct act_block16 {
     struct act_block high;
@@ -105,8 +105,8 @@ static inline size_t act_record_bytes(enum act_kind kind)
     return kind == ACT_INT8 ? sizeof(struct act_block) : sizeof(struct act_block16);
 }
 
-/* Largest magnitude of a rounded activation. 16 bits: the high plane of a larger one would
- * overflow. */
-enum { ACT_MAX8 = 127, ACT_MAX16 = 127 * 256 + 127 };
+/* Largest magnitude of a rounded activation. 255 rather than 256 between the planes keeps -128 out
+ * of both, which the sign trick of AVX2 cannot negate. */
+enum { ACT_PLANE = 255, ACT_MAX8 = 127, ACT_MAX16 = 127 * ACT_PLANE + 127 };
 
 #endif

@@ -37,9 +37,9 @@ struct matrix_ops {
     /* x[32 * blocks] to records that lie `step` bytes apart. */
     void (*act_row[2])(const float *x, int blocks, uint8_t *records, size_t step);
     expand_fn *expand[FORMAT_COUNT];
-    const core_fn *const *panel[2][FORMAT_COUNT]; /* by ACT_INT8, ACT_INT16: [tokens] */
-    const core_fn *const *direct[FORMAT_COUNT];   /* ACT_INT8, from the packed groups: [tokens] */
-    const core_fn *const *floats[FORMAT_COUNT];   /* ACT_TILED: [tokens] */
+    core_fn *const *panel[2][FORMAT_COUNT]; /* by ACT_INT8, ACT_INT16: [tokens] */
+    core_fn *const *direct[FORMAT_COUNT];   /* ACT_INT8, from the packed groups: [tokens] */
+    core_fn *const *floats[FORMAT_COUNT];   /* ACT_TILED: [tokens] */
 };
 
 extern const struct matrix_ops matrix_ops_c, matrix_ops_avx2, matrix_ops_avx512;

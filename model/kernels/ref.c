@@ -53,7 +53,7 @@ static float step(enum flavour flavour, const struct values *w, const struct act
     for (int h = 0; h < 2; h++) {
         i[h] = dot16(w->q + 16 * h, a->q + 16 * h);
         if (low)
-            i[h] = i[h] * 256 + dot16(w->q + 16 * h, low + 16 * h);
+            i[h] = i[h] * ACT_PLANE + dot16(w->q + 16 * h, low + 16 * h);
     }
     float p = flavour == FLAVOUR_PLAIN || flavour == FLAVOUR_MIN
                   ? (float)(i[0] + i[1])

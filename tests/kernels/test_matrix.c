@@ -250,7 +250,7 @@ static void levels_give_the_bits_of_plain_c(void **state)
 static double bound(const struct problem *p, const float *w, const float *x)
 {
     double sum = 0, most = 0;
-    double steps = p->mode == MATRIX_INT8 ? 127 : 32639;
+    double steps = p->mode == MATRIX_INT8 ? 127 : 32512;
     for (int k = 0; k < p->cols; k++) {
         most = 0;
         for (int i = k / 32 * 32; i < k / 32 * 32 + 32 && i < p->cols; i++)
