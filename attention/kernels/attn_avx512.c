@@ -157,7 +157,7 @@ INLINE void prefetch_lane(enum kv_type type, int vectors, const uint8_t *at)
 INLINE void mix_tile(enum kv_type type, int rows, int vectors, const struct attn_page *p,
                      const struct attn_rows *r, int column, ptrdiff_t next)
 {
-    _Alignas(64) float scale[MIX_COLUMNS / 2 + 1][ATTN_LANES];
+    _Alignas(64) float scale[MIX_COLUMNS / 2][ATTN_LANES];
     __m512 acc[MIX_ROWS][MIX_COLUMNS], v[MIX_COLUMNS];
     float *mix = r->mix + column;
     size_t step = type == KV_Q8_0 ? ATTN_GROUP : bytes_of(type, (size_t)p->value_pad);
