@@ -280,6 +280,7 @@ void kv_path_merge(struct kv_cache *c, struct kv_node *to, struct kv_node *from)
     c->bare_cached -= was_bare_cached;
     to->users += from->users;
     to->hits += from->hits;
+    to->hit_tokens = (uint8_t)kv_max(to->hit_tokens, from->hit_tokens);
     to->used = c->clock;
     from->users = 0;
     kv_tree_adopt(c, to, from);

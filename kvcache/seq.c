@@ -280,7 +280,7 @@ static void node_complete(struct kv_seq *s, struct kv_node *n)
     if (!n->in_tree)
         return;
     struct kv_node *twin = kv_tree_twin(s->cache, n);
-    if (twin && twin->stored == KV_BLOCK_TOKENS)
+    if (twin)
         kv_path_merge(s->cache, twin, n);
 }
 

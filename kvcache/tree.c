@@ -210,21 +210,23 @@ struct kv_node *kv_tree_find(const struct kv_cache *c, const struct kv_node *par
     return best;
 }
 
+static struct kv_node *twin_below(struct kv_node *at, const struct kv_node *n)
+{
+    while (at) {
+        int common, order = node_compare(at, n->salt, n->tokens, n->n, &common);
+        if (order == 0 && at != n && at->stored == n->stored)
+            return at;
+        struct kv_node *left = order == 0 ? twin_below(at->left, n) : NULL;
+        if (left)
+            return left;
+        at = order <= 0 ? at->right : at->left;
+    }
+    return NULL;
+}
+
 struct kv_node *kv_tree_twin(const struct kv_cache *c, const struct kv_node *n)
 {
-    struct kv_node *before = NULL, *after = NULL, *at = n->parent ? n->parent->children : c->roots;
-    while (at) {
-        bool comes_before = kv_tree_before(at, n);
-        if (comes_before)
-            before = at;
-        else if (at != n)
-            after = at;
-        at = comes_before || at == n ? at->right : at->left;
-    }
-    int common;
-    if (before && node_compare(before, n->salt, n->tokens, n->n, &common) == 0)
-        return before;
-    return after && node_compare(after, n->salt, n->tokens, n->n, &common) == 0 ? after : NULL;
+    return twin_below(n->parent ? n->parent->children : c->roots, n);
 }
 
 void kv_tree_adopt(struct kv_cache *c, struct kv_node *to, struct kv_node *from)
