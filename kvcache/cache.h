@@ -21,7 +21,7 @@ struct kv_node {
     struct kv_node *children;     /* root of their treap */
     struct kv_node *left, *right; /* in the treap of siblings */
     struct kv_node *same_hash;    /* in the index of chains */
-    struct kv_seq *writer;        /* may append; alive while n > stored */
+    struct kv_seq *writer;        /* who is to store the rest, as long as n > stored */
     uint64_t salt;
     uint64_t chain; /* hash of the tokens before this node, without salt */
     int64_t key;    /* in the heap: the lowest is evicted first */

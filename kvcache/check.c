@@ -86,9 +86,8 @@ static void check_blocks(struct totals *t, const struct kv_node *n)
 static void check_writer(const struct kv_node *n)
 {
     REQUIRE(n->stored <= n->n && n->n > 0 && n->n <= KV_BLOCK_TOKENS);
-    REQUIRE(n->writer || n->stored == n->n);
+    REQUIRE((n->writer != NULL) == (n->stored < n->n));
     REQUIRE(!n->writer || (n->writer->n_path > n->depth && n->writer->path[n->depth] == n));
-    REQUIRE(n->stored < KV_BLOCK_TOKENS || !n->writer);
 }
 
 static size_t check_order(const struct kv_node *n, const struct kv_node *parent,

@@ -55,9 +55,11 @@ static void attach(struct kv_seq *s, int n)
     s->length = n;
     kv_path_advance(s);
     kv_path_mark(s, n); /* where one has branched off, others will */
-    struct kv_node *last = s->path[s->n_path - 1];
+    /* Whole blocks only: each who goes on within a block has a copy of it. */
+    struct kv_node *last = s->path[kv_max(n / KV_BLOCK_TOKENS - 1, 0)];
     last->hits++;
-    last->hit_tokens = (uint8_t)kv_max(last->hit_tokens, n - last->depth * KV_BLOCK_TOKENS);
+    last->hit_tokens = (uint8_t)kv_max(last->hit_tokens,
+                                       kv_min(n - last->depth * KV_BLOCK_TOKENS, KV_BLOCK_TOKENS));
     c->hit_tokens += (uint64_t)kv_max(0, n - s->counted);
     s->counted = kv_max(s->counted, n);
 }

@@ -198,19 +198,18 @@ void kv_path_cut_waiters(struct kv_seq *s, int from)
             kv_path_cut(w, from);
 }
 
-/* The last node of s may have tokens after position n. They go when they are s's own: what is not
- * stored always, what is stored when nobody else has use for it. */
+/* The last node of s may have tokens after position n. What s has not stored goes, and when nobody
+ * else has use for it, what it has. */
 static void trim_tail(struct kv_seq *s, int n)
 {
     int keep = n % KV_BLOCK_TOKENS;
     struct kv_node *tail = keep ? s->path[s->n_path - 1] : NULL;
-    if (!tail || tail->writer != s || tail->n <= keep)
+    if (!tail || tail->writer != s)
         return;
-    if (tail->users == 1 && !tail->children)
+    if (tail->users == 1)
         tail->stored = (uint8_t)kv_min(tail->stored, keep);
-    if (tail->n > kv_max(tail->stored, keep))
-        kv_tree_retoken(s->cache, tail, kv_max(tail->stored, keep), NULL, 0);
-    if (tail->n > keep)
+    kv_tree_retoken(s->cache, tail, kv_max(tail->stored, keep), NULL, 0);
+    if (tail->n == tail->stored)
         tail->writer = NULL;
 }
 

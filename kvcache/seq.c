@@ -185,7 +185,7 @@ static struct plan plan_extend(const struct kv_seq *s, int n)
     int keep = s->length % KV_BLOCK_TOKENS;
     struct plan p = {kv_blocks_for(s->length + n) - s->n_path, false};
     const struct kv_node *tail = keep ? s->path[s->n_path - 1] : NULL;
-    p.copy = tail && (tail->n != keep || (tail->writer && tail->writer != s));
+    p.copy = tail && tail->n != keep;
     p.new_nodes += p.copy;
     return p;
 }
@@ -276,10 +276,7 @@ int kv_seq_extend(struct kv_seq *s, const int32_t *tokens, int n)
  * tokens (or an old one that has lost its window) takes its place. */
 static void node_complete(struct kv_seq *s, struct kv_node *n)
 {
-    n->writer = NULL;
-    if (!n->in_tree)
-        return;
-    struct kv_node *twin = kv_tree_twin(s->cache, n);
+    struct kv_node *twin = n->in_tree ? kv_tree_twin(s->cache, n) : NULL;
     if (twin)
         kv_path_merge(s->cache, twin, n);
 }
@@ -295,6 +292,8 @@ void kv_seq_commit(struct kv_seq *s, int n)
             continue;
         assert(node->writer == s);
         node->stored = (uint8_t)stored;
+        if (stored == node->n)
+            node->writer = NULL;
         if (stored == KV_BLOCK_TOKENS)
             node_complete(s, node);
     }
