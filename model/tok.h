@@ -55,6 +55,8 @@ struct tokenizer {
     struct tok_table words;
     struct tok_pairs pairs;
     struct tok_specials specials;
+    int32_t *ends; /* [n_ends] those with TOK_FLAG_END */
+    int n_ends;
     struct pretokenizer *pre; /* BPE */
     int32_t byte_ids[256];    /* -1: that byte has no token */
     int32_t bos, eos, unk;
