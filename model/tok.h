@@ -51,7 +51,7 @@ struct tokenizer {
     uint8_t *flags;       /* [size] enum tok_flags */
     uint32_t *priorities; /* [size] SPM: order by score, best is 0 */
     size_t longest;       /* bytes of the longest piece of `words` */
-    bool spaced;          /* no word has a space behind another character */
+    bool joins[256];      /* bytes behind which a word may go on with a space */
     struct tok_table words;
     struct tok_pairs pairs;
     struct tok_specials specials;

@@ -30,7 +30,7 @@ static void encode_check(const struct tokenizer *t, const char *text,
     int n = 0;
     while (want[n] >= 0)
         n++;
-    if (n != ids.n || memcmp(ids.ids, want, (size_t)n * sizeof *want) != 0) {
+    if (n != ids.n || (n && memcmp(ids.ids, want, (size_t)n * sizeof *want) != 0)) {
         print_error("'%s' gave:", text);
         for (int i = 0; i < ids.n; i++)
             print_error(" %d", ids.ids[i]);
