@@ -87,9 +87,10 @@ int tok_decode(const struct tokenizer *t, const int32_t *ids, int n, bool specia
 
 int tok_size(const struct tokenizer *t);
 enum tok_type tok_type_of(const struct tokenizer *t, int32_t id);
-bool tok_is_end(const struct tokenizer *t,
-                int32_t id);                /* ends an answer: EOS, EOT, end of message ... */
-int32_t tok_bos(const struct tokenizer *t); /* -1: none */
+/* Ends an answer: EOS, EOT, end of message ... */
+bool tok_is_end(const struct tokenizer *t, int32_t id);
+const int32_t *tok_ends(const struct tokenizer *t, int *n); /* all of them */
+int32_t tok_bos(const struct tokenizer *t);                 /* -1: none */
 int32_t tok_eos(const struct tokenizer *t);
 bool tok_adds_bos(const struct tokenizer *t);
 int32_t tok_find(const struct tokenizer *t, const char *text,
@@ -157,8 +158,9 @@ struct sampler;
 int sampler_create(const struct sampler_params *params, const struct tokenizer *t, int candidate,
                    struct sampler **out, struct err *err);
 void sampler_destroy(struct sampler *s);
-/* A prompt or answer token has been fixed; call for each, in order. */
-void sampler_accept(struct sampler *s, int32_t token, bool answer);
+/* A prompt or answer token has been fixed; call for each, in order. ERR_NOMEM: it is not counted.
+ */
+int sampler_accept(struct sampler *s, int32_t token, bool answer);
 /* Picks the next token from logits [vocab], which it may change. */
 int32_t sampler_pick(struct sampler *s, float *logits, int vocab);
 

@@ -34,15 +34,6 @@ static const struct pretok_row *row_find(const char *name)
     return NULL;
 }
 
-const char *pretok_name(int i)
-{
-    for (int r = 0; r < pretok_n_rows; r++)
-        for (int j = 0; j < PRETOK_NAMES && pretok_rows[r].names[j]; j++)
-            if (i-- == 0)
-                return pretok_rows[r].names[j];
-    return NULL;
-}
-
 bool pretok_find(const char *name, struct pretok_traits *out)
 {
     const struct pretok_row *row = row_find(name ? name : "default");

@@ -26,8 +26,6 @@ void pretok_destroy(struct pretokenizer *p);
 struct pretok_traits pretok_traits(const struct pretokenizer *p);
 /* The traits of a name without compiling its patterns; false when it is unknown. */
 bool pretok_find(const char *name, struct pretok_traits *out);
-/* The names of all rows, for tests: NULL past the last. */
-const char *pretok_name(int i);
 
 struct pretok_work;
 struct pretok_work *pretok_work_create(void);

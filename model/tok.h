@@ -51,10 +51,12 @@ struct tokenizer {
     uint8_t *flags;       /* [size] enum tok_flags */
     uint32_t *priorities; /* [size] SPM: order by score, best is 0 */
     size_t longest;       /* bytes of the longest piece of `words` */
-    bool spaced;          /* no word has a space behind another character */
+    bool joins[256];      /* bytes behind which a word may go on with a space */
     struct tok_table words;
     struct tok_pairs pairs;
     struct tok_specials specials;
+    int32_t *ends; /* [n_ends] those with TOK_FLAG_END */
+    int n_ends;
     struct pretokenizer *pre; /* BPE */
     int32_t byte_ids[256];    /* -1: that byte has no token */
     int32_t bos, eos, unk;

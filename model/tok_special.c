@@ -152,6 +152,19 @@ static void ends_mark(struct tokenizer *t, const struct tok_vocab *vocab)
     }
 }
 
+static int ends_list(struct tokenizer *t)
+{
+    for (int32_t id = 0; id < t->size; id++)
+        t->n_ends += t->flags[id] & TOK_FLAG_END;
+    t->ends = malloc(((size_t)t->n_ends + 1) * sizeof *t->ends);
+    if (!t->ends)
+        return ERR_NOMEM;
+    for (int32_t id = 0, n = 0; id < t->size; id++)
+        if (t->flags[id] & TOK_FLAG_END)
+            t->ends[n++] = id;
+    return 0;
+}
+
 static void strips_mark(struct tokenizer *t, const struct tok_vocab *vocab)
 {
     for (size_t i = 0; i < COUNT(strip_rows); i++) {
@@ -189,12 +202,15 @@ int tok_specials_load(struct tokenizer *t, const struct tok_vocab *vocab, struct
     s->first[256] = s->n;
     ends_mark(t, vocab);
     strips_mark(t, vocab);
+    if (ends_list(t) < 0)
+        return err_set(err, ERR_NOMEM, "no memory for %d special tokens", s->n);
     return 0;
 }
 
 void tok_specials_finish(struct tokenizer *t)
 {
     free(t->specials.ids);
+    free(t->ends);
 }
 
 static bool may_match(const struct tokenizer *t, int32_t id, bool control, bool plain)

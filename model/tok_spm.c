@@ -51,6 +51,13 @@ static bool spm_rule(const struct tokenizer *t, const char *text, const struct t
     return true;
 }
 
+/* Between a character and a space, unless some word has just that inside. */
+static bool may_cut(const struct tokenizer *t, const char *text, size_t at)
+{
+    return at > 0 && text[at] == ' ' && text[at - 1] != ' ' &&
+           !t->joins[(unsigned char)text[at - 1]];
+}
+
 int tok_chars_encode(struct tok_work *w, const char *text, size_t bytes, tok_rule *rule)
 {
     strbuf_clear(&w->buffer);
@@ -64,7 +71,7 @@ int tok_chars_encode(struct tok_work *w, const char *text, size_t bytes, tok_rul
         step = utf8_length(buffer + at, n - at);
         step += step == 0;
         int code = 0;
-        if (w->t->spaced && at > 0 && buffer[at] == ' ' && buffer[at - 1] != ' ')
+        if (may_cut(w->t, buffer, at))
             code = tok_work_merge(w, buffer, rule);
         if (code == 0)
             code = tok_work_symbol(w, at, step, tok_word_find(w->t, buffer + at, step));

@@ -197,7 +197,8 @@ static void words_add(struct tokenizer *t, enum tok_type type)
         *slot = (uint32_t)id + 1;
         t->longest = n > t->longest ? n : t->longest;
         for (size_t i = 1; i < n; i++)
-            t->spaced = t->spaced && !(piece[i] == ' ' && piece[i - 1] != ' ');
+            if (piece[i] == ' ' && piece[i - 1] != ' ')
+                t->joins[(unsigned char)piece[i - 1]] = true;
     }
 }
 
@@ -210,7 +211,6 @@ static int words_load(struct tokenizer *t, struct err *err)
     if (!t->words.slots)
         return err_set(err, ERR_NOMEM, "no memory for a vocabulary of %d tokens", t->size);
     t->words.mask = (uint32_t)(slots - 1);
-    t->spaced = true;
     for (int32_t id = 0; id < t->size; id++)
         if (all_space(t->text + t->offsets[id], t->offsets[id + 1] - t->offsets[id]))
             t->flags[id] |= TOK_FLAG_SPACE;

@@ -184,6 +184,12 @@ bool tok_is_end(const struct tokenizer *t, int32_t id)
     return id >= 0 && id < t->size && t->flags[id] & TOK_FLAG_END;
 }
 
+const int32_t *tok_ends(const struct tokenizer *t, int *n)
+{
+    *n = t->n_ends;
+    return t->ends;
+}
+
 int32_t tok_bos(const struct tokenizer *t)
 {
     return t->bos;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct source {
     const char *name, *pre;
@@ -17,9 +18,12 @@ struct source {
 };
 
 static const struct source sources[] = {
-    {"gpt2", "gpt-2", TOK_BPE, false, false},    {"llama3_1", "llama-bpe", TOK_BPE, false, true},
-    {"qwen3", "qwen2", TOK_BPE, false, false},   {"deepseek_v3", "deepseek-v3", TOK_BPE, false, false},
-    {"llama2", NULL, TOK_SPM, true, true},      {"gemma3", NULL, TOK_SPM, false, true},
+    {"gpt2", "gpt-2", TOK_BPE, false, false},
+    {"llama3_1", "llama-bpe", TOK_BPE, false, true},
+    {"qwen3", "qwen2", TOK_BPE, false, false},
+    {"deepseek_v3", "deepseek-v3", TOK_BPE, false, false},
+    {"llama2", NULL, TOK_SPM, true, true},
+    {"gemma3", NULL, TOK_SPM, false, true},
     {"gemma3", "gemma4", TOK_BPE, false, true}, /* the same rules by merges over characters */
 };
 
@@ -276,6 +280,37 @@ static int lines_check(const char *folder, const struct source *s, const struct 
     return wrong;
 }
 
+/* Text and words so long that anything worse than linear would show. */
+static void long_texts_check(const char *name, const struct tokenizer *t)
+{
+    static const char *const bits[] = {"The quick brown fox, 12 of them. ",
+                                       "abcdefghijklmnop",
+                                       " ",
+                                       "\n",
+                                       "a",
+                                       "\xE4\xB8\xAD\xE6\x96\x87",
+                                       "<",
+                                       "<|",
+                                       "\xFF"};
+    for (size_t i = 0; i < sizeof bits / sizeof *bits; i++) {
+        size_t n = 0, bytes = strlen(bits[i]);
+        char *text = malloc((1 << 20) + bytes);
+        for (; n < 1 << 20; n += bytes)
+            memcpy(text + n, bits[i], bytes);
+        struct tok_ids ids = {0};
+        struct err err = {0};
+        struct tok_options options = {.special = true};
+        clock_t start = clock();
+        assert_int_equal(tok_encode(t, text, n, &options, &ids, &err), 0);
+        double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+        print_message("  %s, 1 MB of '%.8s...': %d tokens in %.2f s\n", name, bits[i], ids.n,
+                      seconds);
+        assert_true(seconds < 20);
+        free(ids.ids);
+        free(text);
+    }
+}
+
 static void published_tokenizers_agree(void **state)
 {
     const char *folder = *state;
@@ -288,6 +323,7 @@ static void published_tokenizers_agree(void **state)
         if (code < 0)
             print_error("%s\n", err.text);
         assert_int_equal(code, 0);
+        long_texts_check(sources[i].name, t);
         wrong += lines_check(folder, &sources[i], t, b.vocab.add_bos);
         tok_destroy(t);
         vocab_finish(&b);
