@@ -262,9 +262,15 @@ static struct jj_value map_filter(struct jj_rt *rt, struct jj_value item,
     return jj_builtin_call(rt, row, item, &rest);
 }
 
+/* Nothing at all may be mapped and selected from, too. */
+static const struct jj_seq *items_or_none(struct jj_rt *rt, struct jj_value v)
+{
+    return jj_truth(v) ? jj_iterate(rt, v) : jj_seq_new(rt, JJ_LIST);
+}
+
 static struct jj_value filter_map(ARGS)
 {
-    const struct jj_seq *s = jj_iterate(rt, v);
+    const struct jj_seq *s = items_or_none(rt, v);
     struct jj_seq *mapped = jj_seq_new(rt, JJ_LAZY);
     bool attribute = named(c->args, "attribute") != NULL;
     if (!jj_enter(rt))
@@ -294,7 +300,7 @@ struct jj_value jj_call_test(struct jj_rt *rt, struct jj_value v, const struct j
 static struct jj_value select_items(struct jj_rt *rt, struct jj_value v, const struct jj_args *args,
                                     bool by_attribute, bool wanted)
 {
-    const struct jj_seq *s = jj_iterate(rt, v);
+    const struct jj_seq *s = items_or_none(rt, v);
     struct jj_seq *selected = jj_seq_new(rt, JJ_LAZY);
     struct jj_args test = rest_of(args, by_attribute ? 1 : 0);
     if (by_attribute && !args->n)
