@@ -55,6 +55,10 @@ static bool parse_int(const struct jj_str *s, int base, int64_t *out)
     char text[64], *end;
     if (base < 0 || base > 36 || base == 1 || !number_text(s, text))
         return false;
+    char *digits = text + (*text == '-' || *text == '+');
+    char prefix = digits[0] == '0' ? (char)(digits[1] | 0x20) : 0;
+    if ((base == 2 && prefix == 'b') || (base == 8 && prefix == 'o'))
+        memset(digits, '0', 2); /* strtoll knows the prefix 0x only */
     errno = 0;
     *out = strtoll(text, &end, base);
     return *end == '\0' && !errno;

@@ -338,6 +338,13 @@ static bool is_decimal(int32_t c)
     return utf8proc_category(c) == UTF8PROC_CATEGORY_ND;
 }
 
+/* Also superscripts and subscripts. */
+static bool is_digit(int32_t c)
+{
+    return is_decimal(c) || c == 0xb2 || c == 0xb3 || c == 0xb9 || c == 0x2070 ||
+           (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089);
+}
+
 static bool is_numeric(int32_t c)
 {
     utf8proc_category_t k = utf8proc_category(c);
@@ -400,7 +407,8 @@ static bool only_case(struct jj_rt *rt, const struct jj_str *s, bool (*wanted)(i
     }
 
 PREDICATE(isalpha, all_chars(rt, v.str, is_alpha))
-PREDICATE(isdigit, all_chars(rt, v.str, is_decimal))
+PREDICATE(isdigit, all_chars(rt, v.str, is_digit))
+PREDICATE(isdecimal, all_chars(rt, v.str, is_decimal))
 PREDICATE(isnumeric, all_chars(rt, v.str, is_numeric))
 PREDICATE(isalnum, all_chars(rt, v.str, is_alnum))
 PREDICATE(isspace, all_chars(rt, v.str, jj_char_is_space))
@@ -409,9 +417,9 @@ PREDICATE(isupper, only_case(rt, v.str, is_upper, is_lower))
 PREDICATE(islower, only_case(rt, v.str, is_lower, is_upper))
 
 const struct jj_builtin jj_str_predicates[] = {
-    {"isalpha", "", 0, str_isalpha},   {"isdigit", "", 0, str_isdigit},
-    {"isdecimal", "", 0, str_isdigit}, {"isnumeric", "", 0, str_isnumeric},
-    {"isalnum", "", 0, str_isalnum},   {"isspace", "", 0, str_isspace},
-    {"isascii", "", 0, str_isascii},   {"isupper", "", 0, str_isupper},
-    {"islower", "", 0, str_islower},   {0},
+    {"isalpha", "", 0, str_isalpha},     {"isdigit", "", 0, str_isdigit},
+    {"isdecimal", "", 0, str_isdecimal}, {"isnumeric", "", 0, str_isnumeric},
+    {"isalnum", "", 0, str_isalnum},     {"isspace", "", 0, str_isspace},
+    {"isascii", "", 0, str_isascii},     {"isupper", "", 0, str_isupper},
+    {"islower", "", 0, str_islower},     {0},
 };

@@ -472,16 +472,23 @@ static struct jj_node *parse_generation(struct jj_parser *p)
 
 static struct jj_node *parse_print(struct jj_parser *p)
 {
-    struct jj_node *node = jj_parse_node(p, JJ_OUTPUT);
-    node->kids[0] = jj_parse_tuple(p, NULL, true);
+    struct jj_node *body = jj_parse_node(p, JJ_BODY);
+    struct jj_grow items = {0};
+    do {
+        struct jj_node *node = jj_parse_node(p, JJ_OUTPUT);
+        node->kids[0] = jj_parse_expression(p);
+        jj_grow_add(p, &items, node);
+    } while (jj_skip_op(p, ","));
+    body->list = jj_grow_list(&items);
     expect_block_end(p);
-    return node;
+    return body;
 }
 
 static struct jj_node *parse_do(struct jj_parser *p)
 {
-    struct jj_node *node = parse_print(p);
-    node->kind = JJ_DO;
+    struct jj_node *node = jj_parse_node(p, JJ_DO);
+    node->kids[0] = jj_parse_tuple(p, NULL, true);
+    expect_block_end(p);
     return node;
 }
 

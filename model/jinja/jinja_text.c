@@ -68,9 +68,9 @@ static struct jj_seq *split_space(struct jj_rt *rt, const struct jj_str *s, int6
     size_t at = skip_space(s, 0, true);
     jj_step_bytes(rt, s->n);
     while (at < s->n && !rt->failed) {
-        size_t end = skip_space(s, at, false);
-        if (max >= 0 && (int64_t)parts->n >= max)
-            end = jj_str_strip(rt, s, NULL, JJ_RIGHT)->n;
+        /* The last part of a limited split keeps the white space behind it. */
+        bool rest = max >= 0 && (int64_t)parts->n >= max;
+        size_t end = rest ? s->n : skip_space(s, at, false);
         add_part(rt, parts, s, at, end);
         at = skip_space(s, end, true);
     }
@@ -127,7 +127,7 @@ static void rsplit_space(struct jj_rt *rt, const struct jj_str *s, int64_t max,
             at = before;
         }
         if (max >= 0 && (int64_t)parts->n >= max)
-            at = skip_space(s, 0, true);
+            at = 0;
         add_part(rt, parts, s, at, end);
         end = jj_str_strip(rt, jj_str_slice(rt, s, 0, at), NULL, JJ_RIGHT)->n;
     }
@@ -263,14 +263,27 @@ static bool is_cased(int32_t c)
     return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT;
 }
 
-/* Upper case of a character, which for one letter of daily use is two characters. */
+/* Characters whose upper case is more than one character. */
+static const struct {
+    int32_t code;
+    const char *upper, *title;
+} long_upper[] = {
+    {0xdf, "SS", "Ss"},     {0x149, "\u02bcN", "\u02bcN"}, {0xfb00, "FF", "Ff"},
+    {0xfb01, "FI", "Fi"},   {0xfb02, "FL", "Fl"},          {0xfb03, "FFI", "Ffi"},
+    {0xfb04, "FFL", "Ffl"}, {0xfb05, "ST", "St"},          {0xfb06, "ST", "St"},
+};
+
 static void add_upper(struct jj_rt *rt, struct jj_buf *b, int32_t code, unsigned char mark,
                       bool title)
 {
-    if (code == 0xdf)
-        jj_buf_add(rt, b, title ? "Ss" : "SS", 2, mark);
-    else
-        jj_buf_add_char(rt, b, title ? utf8proc_totitle(code) : utf8proc_toupper(code), mark);
+    for (size_t i = 0; code > 127 && i < sizeof long_upper / sizeof *long_upper; i++) {
+        if (code == long_upper[i].code) {
+            const char *text = title ? long_upper[i].title : long_upper[i].upper;
+            jj_buf_add(rt, b, text, strlen(text), mark);
+            return;
+        }
+    }
+    jj_buf_add_char(rt, b, title ? utf8proc_totitle(code) : utf8proc_toupper(code), mark);
 }
 
 static bool wants_upper(int32_t code, bool first, bool after_cased, enum jj_case mode)
