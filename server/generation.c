@@ -481,7 +481,7 @@ static ssize_t stream_read(void *cls, uint64_t position, char *to, size_t most)
 static void stream_start(struct generation *g)
 {
     g->streaming = true;
-    g->ping = !g->pending;
+    g->ping = true; /* when there is nothing better to begin with */
     g->last_write_ms = front_now_ms();
     exchange_stream(g->exchange, "text/event-stream; charset=utf-8", stream_read);
 }
