@@ -11,9 +11,9 @@ static double log_sum_exp(const float *logits, int vocab)
     return most + math_log(logits_exp_sum(logits, vocab, most));
 }
 
-float logits_log_sum(const float *logits, int vocab)
+double logits_log_sum(const float *logits, int vocab)
 {
-    return (float)log_sum_exp(logits, vocab);
+    return log_sum_exp(logits, vocab);
 }
 
 /* NaN cannot be ranked: it counts as impossible. */
@@ -31,10 +31,10 @@ static int logprob_compare(const void *a, const void *b)
     return (left->id > right->id) - (left->id < right->id);
 }
 
-int logprobs_top(const float *logits, int vocab, int k, struct token_logprob *out, float *log_sum)
+int logprobs_top(const float *logits, int vocab, int k, struct token_logprob *out, double *log_sum)
 {
     double sum = log_sum_exp(logits, vocab);
-    *log_sum = (float)sum;
+    *log_sum = sum;
     int count = k < 0 || k > vocab ? vocab : k, n = 0;
     struct cut cut = {0, 0};
     if (count > 0 && count < vocab)

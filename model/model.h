@@ -172,8 +172,8 @@ struct token_logprob {
 /* The k most likely (k < 0: all), best first, ties by lower id; out must hold k (or vocab) entries.
  * Returns how many. Also the log of the sum of exp(logits) so that logprob(i) = logits[i] -
  * *log_sum. */
-int logprobs_top(const float *logits, int vocab, int k, struct token_logprob *out, float *log_sum);
-float logits_log_sum(const float *logits, int vocab);
+int logprobs_top(const float *logits, int vocab, int k, struct token_logprob *out, double *log_sum);
+double logits_log_sum(const float *logits, int vocab);
 
 /* ======== the model ======== */
 

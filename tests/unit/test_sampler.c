@@ -623,7 +623,8 @@ static void logprobs_are_the_log_softmax(void **state)
     (void)state;
     enum { N = 3001 };
     uint64_t random = test_seed();
-    float *logits = malloc(N * sizeof *logits), sum;
+    float *logits = malloc(N * sizeof *logits);
+    double sum;
     struct token_logprob *top = malloc(N * sizeof *top);
     struct entry *e = malloc(N * sizeof *e);
     logits_random(&random, logits, N, 12);
