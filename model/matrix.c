@@ -200,8 +200,9 @@ static const uint8_t *group_at(const struct matrix *m, int row)
 }
 
 /* All tiles of tokens against what *c points to, which covers k steps [first, first + blocks) of
- * `total`. */
-static void run_tiles(const struct pass *p, struct core *c, int row, int first, int total)
+ * `total`. While the last tile runs, the weights of the next call are fetched. */
+static void run_tiles(const struct pass *p, struct core *c, int row, int first, int total,
+                      size_t ahead)
 {
     for (int t = 0; t < p->job->tokens; t += p->width) {
         int w = min_int(p->width, p->job->tokens - t);
@@ -209,21 +210,23 @@ static void run_tiles(const struct pass *p, struct core *c, int row, int first, 
                  ((size_t)t * (size_t)total + (size_t)first * (size_t)w) * p->k_bytes;
         c->out = p->job->out + (size_t)t * p->job->out_stride + row;
         c->more = first > 0;
+        c->ahead = t + w == p->job->tokens ? ahead : 0;
         p->cores[w](c);
     }
 }
 
 static void mul_direct(const struct pass *p, int row0, int row1, size_t scales_bytes, int steps)
 {
+    bool one = p->job->tokens <= p->width;
+    size_t ahead = one ? scales_bytes + FETCH_AHEAD : 2 * p->m->group_bytes;
     for (int row = row0; row < row1; row += 2 * MATRIX_GROUP) {
         struct core c = {.blocks = steps, .out_stride = p->job->out_stride};
         c.rows = min_int(2 * MATRIX_GROUP, row1 - row);
-        c.group_bytes = p->m->group_bytes;
         for (int g = 0; g < 2; g++) {
             c.scales[g] = group_at(p->m, c.rows > MATRIX_GROUP * g ? row + MATRIX_GROUP * g : row);
             c.values[g] = c.scales[g] + scales_bytes;
         }
-        run_tiles(p, &c, row, 0, steps);
+        run_tiles(p, &c, row, 0, steps, ahead);
     }
 }
 
@@ -254,7 +257,7 @@ static void mul_panels(const struct pass *p, int row0, int row1)
         for (int first = 0; first < total; first += PANEL_BLOCKS) {
             c.blocks = min_int(PANEL_BLOCKS, total - first);
             expand_pair(p, &c, row, first);
-            run_tiles(p, &c, row, first, total);
+            run_tiles(p, &c, row, first, total, 0);
         }
     }
 }

@@ -12,7 +12,7 @@
 /* Keeps the compiler from reassociating sums of 16 bits, which makes it spill. */
 #define PIN(v) __asm__("" : "+x"(v))
 
-enum { PREFETCH_AHEAD = 2048, HALF_BYTES = 32, MOST = 6 };
+enum { HALF_BYTES = 32, MOST = 6 };
 
 /* Where a kernel's weights come from: a packed format, or a panel of the same integers. */
 struct shape {
@@ -313,16 +313,13 @@ INLINE void store_acc(__m256 (*acc)[MOST], const struct core *c, int g, int toke
     }
 }
 
-INLINE void fetch(const uint8_t *p, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)p + PREFETCH_AHEAD + i, _MM_HINT_T0);
-}
-
-INLINE size_t block_bytes(const struct shape *s)
+/* As in matrix_avx512.c. */
+INLINE void fetch(const uint8_t *group, int b, size_t ahead, const struct shape *s)
 {
     const struct scales_layout *l = &scales_layouts[s->scales];
-    return (size_t)(values_bytes[s->values] + l->block_bytes + l->super_bytes / 8);
+    int bytes = values_bytes[s->values] + l->block_bytes + l->super_bytes / 8;
+    const char *p = (const char *)group + (size_t)b * (size_t)bytes + ahead;
+    UNROLL for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + i, _MM_HINT_T1);
 }
 
 /* The kernel: one group at a time, whole tile, all blocks. */
@@ -335,8 +332,8 @@ INLINE void core(const struct core *c, const struct shape s)
         const uint8_t *values = c->values[g], *act = c->act;
         load_acc(acc, c, g, s.tokens);
         for (int b = 0; b < c->blocks; b++) {
-            if (!s.panel)
-                fetch(c->scales[g] + (size_t)b * block_bytes(&s), block_bytes(&s));
+            if (!s.panel && c->ahead)
+                fetch(c->scales[g], b, c->ahead, &s);
             block(acc, values, c->scales[g], b, act, &s);
             values += step;
             act += (size_t)s.tokens * record;
@@ -415,8 +412,8 @@ INLINE void store_factors(float *p, const struct factors *f, enum flavour flavou
 INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8_t *values,
                    float *scales, struct shape s)
 {
-    const uint8_t *from = group + scales_plane_bytes(s.scales, blocks) +
-                          (size_t)first * (size_t)values_bytes[s.values];
+    size_t plane = scales_plane_bytes(s.scales, blocks);
+    const uint8_t *from = group + plane + (size_t)first * (size_t)values_bytes[s.values];
     for (int b = first; b < first + count; b++) {
         UNROLL for (int h = 0; h < 2; h++)
         {
@@ -426,7 +423,7 @@ INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8
                 _mm256_store_si256((__m256i *)(values + j * QUAD_BYTES + h * HALF_BYTES),
                                    quad(from + h * HALF_BYTES, j, &s));
         }
-        fetch(group + (size_t)b * block_bytes(&s), block_bytes(&s));
+        fetch(group, b, FETCH_AHEAD + plane, &s);
         from += values_bytes[s.values];
         values += PANEL_VALUES;
         scales += 16 * (size_t)flavour_panel_scales[s.flavour];
@@ -482,7 +479,8 @@ INLINE void float_core(const struct core *c, enum format_id format, int tokens)
         load_acc(acc, c, g, tokens);
         for (int k = 0; k < c->blocks; k++, w += step, x += tokens) {
             __m256 v[2] = {float_weights(w, format), float_weights(w + step / 2, format)};
-            _mm_prefetch((const char *)w + PREFETCH_AHEAD, _MM_HINT_T0);
+            if (c->ahead)
+                _mm_prefetch((const char *)w + c->ahead, _MM_HINT_T1);
             UNROLL for (int t = 0; t < tokens; t++)
             {
                 __m256 a = _mm256_set1_ps(x[t]);
