@@ -75,9 +75,9 @@ size_t attn_scratch_bytes(const struct attn_shape *s, int tokens, int context, i
 void attn_run(struct pool *pool, const struct attn_shape *s, const struct attn_span *spans,
               int n_spans, void *scratch);
 
-/* e^x, as the softmax computes it: the same bits on every machine and at every level, at most 1 ulp
- * from the true value; below e^-87.3365 it is 0. The second form works in place, any alignment. For
- * activations and softmaxes elsewhere that must not depend on the machine either. */
+/* e^x, as the softmax computes it: the same bits on every machine and at every level, less than 1.1
+ * ulp from the true value; below e^-87.3365 it is 0. The second form works in place, any alignment.
+ * For activations and softmaxes elsewhere that must not depend on the machine either. */
 float attn_exp(float x);
 void attn_exp_n(float *x, size_t n);
 
