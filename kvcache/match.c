@@ -1,7 +1,5 @@
 #include "cache.h"
 
-#include <assert.h>
-
 int kv_resume_point(const struct kv_cache *c, struct kv_node *const *path, int tokens)
 {
     int best = 0, held_from[KV_MAX_GROUPS] = {0};

@@ -589,6 +589,53 @@ static void preempted_sequence_resumes_from_the_tree(void **state)
     kv_destroy(c);
 }
 
+/* Many long sequences through a small pool: whoever finds no room drops the youngest, who starts
+ * again from what the tree still holds. All finish. */
+static void small_pool_serves_many_by_preemption(void **state)
+{
+    (void)state;
+    enum { MANY = 64, LONG = 1000 };
+    struct kv_config configs[] = {one_group(0, 4 * LONG / 32), full_and_window(128, 2 * LONG / 32)};
+    for (int k = 0; k < 2; k++) {
+        struct kv_cache *c = create(configs[k]);
+        struct kv_seq *s[MANY] = {NULL};
+        int reached[MANY] = {0}, finished = 0, preempted = 0;
+        for (int step = 0; finished < MANY && step < 20000; step++) {
+            for (int i = 0; i < MANY; i++) {
+                const int32_t *t = text(100, 2000 * (i + 1), LONG);
+                if (reached[i] == LONG || (!s[i] && i > finished + 8))
+                    continue;
+                if (!s[i])
+                    s[i] = open_seq(c, 0, t, reached[i] > 100 ? reached[i] : 100, NULL);
+                if (kv_seq_producer(s[i]))
+                    continue;
+                int at = kv_seq_length(s[i]), n = LONG - at < 20 ? LONG - at : 20;
+                int youngest = MANY - 1;
+                while (!s[youngest])
+                    youngest--;
+                if (kv_seq_extend(s[i], t + at, n)) {
+                    kv_seq_close(s[youngest]);
+                    s[youngest] = NULL;
+                    preempted++;
+                    continue;
+                }
+                kv_seq_commit(s[i], at + n);
+                reached[i] = at + n;
+                if (reached[i] < LONG)
+                    continue;
+                kv_seq_close(s[i]);
+                s[i] = NULL;
+                finished++;
+            }
+            kv_check(c);
+        }
+        assert_int_equal(finished, MANY);
+        assert_true(preempted > 0);
+        assert_int_equal(stats(c).bytes_used, 0);
+        kv_destroy(c);
+    }
+}
+
 /* Blocks of one size must not be stranded in the other's slabs. */
 static void memory_moves_between_groups(void **state)
 {
@@ -629,6 +676,8 @@ static void detached_sequence_neither_gives_nor_takes(void **state)
     for (int i = 0; i < 6; i++)
         assert_ptr_not_equal(kv_seq_blocks(a, 0)[i], kv_seq_blocks(b, 0)[i]);
     assert_int_equal(stats(c).blocks_shared[0], 0);
+    struct kv_seq *fork;
+    assert_int_equal(kv_seq_fork(a, &fork, NULL), ERR_UNSUPPORTED);
     finish(a, t, 300);
     kv_seq_close(a);
     assert_int_equal(look(c, 0, t, 300).tokens, 200); /* what was shared before, and no more */
@@ -742,6 +791,7 @@ int main(void)
         cmocka_unit_test(running_sequences_are_never_evicted),
         cmocka_unit_test(shared_prefix_outlives_its_branches),
         cmocka_unit_test(preempted_sequence_resumes_from_the_tree),
+        cmocka_unit_test(small_pool_serves_many_by_preemption),
         cmocka_unit_test(memory_moves_between_groups),
         cmocka_unit_test(detached_sequence_neither_gives_nor_takes),
         cmocka_unit_test(detach_needs_room_for_copies),
