@@ -151,7 +151,8 @@ void kv_tree_retoken(struct kv_cache *c, struct kv_node *n, int keep, const int3
  * child begins alike. */
 struct kv_node *kv_tree_find(const struct kv_cache *c, const struct kv_node *parent, uint64_t salt,
                              const int32_t *tokens, int n, int *common);
-/* Another sibling with the very same tokens, all stored, or NULL. */
+/* Another sibling with the very same tokens, all stored, under its salt or the public one, or NULL.
+ * Siblings under the public salt exist only where all before is public. */
 struct kv_node *kv_tree_twin(const struct kv_cache *c, const struct kv_node *n);
 /* Moves all children of one node to another of equal depth. */
 void kv_tree_adopt(struct kv_cache *c, struct kv_node *to, struct kv_node *from);

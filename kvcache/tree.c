@@ -208,7 +208,9 @@ static struct kv_node *find_stored(struct kv_node *at, uint64_t salt, const int3
 
 struct kv_node *kv_tree_twin(const struct kv_cache *c, const struct kv_node *n)
 {
-    return find_stored(n->parent ? n->parent->children : c->roots, n->salt, n->tokens, n->n, n);
+    struct kv_node *root = n->parent ? n->parent->children : c->roots;
+    struct kv_node *twin = find_stored(root, n->salt, n->tokens, n->n, n);
+    return twin ? twin : find_stored(root, KV_SALT_PUBLIC, n->tokens, n->n, n);
 }
 
 /* In a search for tokens, a sibling with the longest common prefix is met on the way. Only of a

@@ -162,12 +162,13 @@ static int common(const int32_t *a, int n_a, const int32_t *b, int n_b)
     return i;
 }
 
-/* With full groups only, what a running sequence has stored is always found. */
+/* With full groups only, what a running sequence has stored is always found. (With a public salt
+ * there may be a second, shorter chain of the tenant's own.) */
 static void check_match(struct world *w, int i, int limit)
 {
     struct model *m = &w->m[i];
     for (int g = 0; g < w->config.groups; g++)
-        if (w->config.group[g].window || !w->config.share)
+        if (w->config.group[g].window || !w->config.share || w->public)
             return;
     for (int j = 0; j < SEQS; j++) {
         const struct model *other = &w->m[j];
