@@ -122,7 +122,8 @@ int chat_template_render(const struct chat_template *t, const json_t *context,
 
 /* ======== sampling ======== */
 
-/* Every field's zero value is not "off": start from sampler_params_default. */
+/* Every field's zero value is not "off": start from sampler_params_default. Applied in this order:
+ * bias, penalties, DRY, bars, top_n_sigma, top_k, temperature, typical_p, top_p, min_p, XTC. */
 struct sampler_params {
     double temperature;                         /* 0: the most likely token */
     int top_k;                                  /* 0 or less: off */
