@@ -122,7 +122,8 @@ int chat_template_render(const struct chat_template *t, const json_t *context,
 
 /* ======== sampling ======== */
 
-/* Every field's zero value is not "off": start from sampler_params_default. */
+/* Every field's zero value is not "off": start from sampler_params_default. Applied in this order:
+ * bias, penalties, DRY, bars, top_n_sigma, top_k, temperature, typical_p, top_p, min_p, XTC. */
 struct sampler_params {
     double temperature;                         /* 0: the most likely token */
     int top_k;                                  /* 0 or less: off */
@@ -139,7 +140,6 @@ struct sampler_params {
     int n_dry_breakers;
     uint64_t seed;
     int min_tokens;          /* end and stop tokens are barred before */
-    bool ignore_eos;         /* end tokens are barred always */
     const int32_t *bias_ids; /* logit bias, added first */
     const float *bias;
     int n_bias;
@@ -174,6 +174,8 @@ struct token_logprob {
  * *log_sum. */
 int logprobs_top(const float *logits, int vocab, int k, struct token_logprob *out, double *log_sum);
 double logits_log_sum(const float *logits, int vocab);
+/* logit - log_sum. What cannot be (NaN, or infinity less infinity) is the extreme that it is nearest to. */
+float logits_logprob(double logit, double log_sum);
 
 /* ======== the model ======== */
 

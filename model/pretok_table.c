@@ -104,7 +104,9 @@ const struct pretok_row pretok_rows[] = {
                "\\p{N}"}},
     {.names = {"afmoe"}, .steps = {"\\p{N}+", ASIAN, DEEPSEEK3}, .threes = 1},
     {.names = {"youtu"},
-     .steps = {"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\\x{3040}"
+     .steps = {"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-"
+               "龥\\x{"
+               "3040}"
                "-"
                "\\x{"
                "30FF}"

@@ -509,7 +509,7 @@ static int fill_token(struct engine *e, const float *logits, int32_t id, int top
     } else {
         log_sum = logits_log_sum(logits, vocab);
     }
-    out->logprob = (float)(logits[id] - log_sum);
+    out->logprob = logits_logprob(logits[id], log_sum);
     return 0;
 }
 

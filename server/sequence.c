@@ -74,8 +74,9 @@ int sequence_reusable(const struct sequence *s)
 
 static bool is_stop_token(const struct sequence *s, const struct tokenizer *t, int32_t id)
 {
-    const struct sampler_params *p = &s->request->job->request.sampling;
-    if (!p->ignore_eos && tok_is_end(t, id))
+    const struct job_request *q = &s->request->job->request;
+    const struct sampler_params *p = &q->sampling;
+    if (!q->ignore_eos && tok_is_end(t, id))
         return true;
     for (int i = 0; i < p->n_stop_ids; i++)
         if (p->stop_ids[i] == id)
