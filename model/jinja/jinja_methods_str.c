@@ -52,7 +52,8 @@ static struct jj_value cut_at(struct jj_rt *rt, const struct jj_str *s, int64_t 
                               const struct jj_str *sep)
 {
     size_t behind = (size_t)at + sep->n;
-    return three(rt, jj_str_slice(rt, s, 0, (size_t)at), sep,
+    /* The middle is the found text, not what was looked for: the marks differ. */
+    return three(rt, jj_str_slice(rt, s, 0, (size_t)at), jj_str_slice(rt, s, (size_t)at, sep->n),
                  jj_str_slice(rt, s, behind, s->n - behind));
 }
 

@@ -605,7 +605,8 @@ struct jj_node *jj_parse_target(struct jj_parser *p, bool with_namespace)
     struct jj_node *node = jj_parse_node(p, JJ_TUPLE_OF);
     struct jj_grow items = {0};
     jj_grow_add(p, &items, first);
-    while (jj_skip_op(p, ",") && p->token->kind == JJ_T_NAME && !jj_at_name(p, "in"))
+    while (jj_skip_op(p, ",") &&
+           (jj_at_op(p, "(") || (p->token->kind == JJ_T_NAME && !jj_at_name(p, "in"))))
         jj_grow_add(p, &items, parse_target_one(p, with_namespace));
     node->list = jj_grow_list(&items);
     return node;
