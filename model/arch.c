@@ -29,10 +29,10 @@ static const struct arch archs[] = {
 
 #define N_ARCHS (sizeof archs / sizeof archs[0])
 
-const struct arch *arch_find(const char *name)
+const struct arch *arch_find(const char *name, size_t bytes)
 {
     for (size_t i = 0; i < N_ARCHS; i++)
-        if (!strcmp(archs[i].name, name))
+        if (strlen(archs[i].name) == bytes && !memcmp(archs[i].name, name, bytes))
             return &archs[i];
     return NULL;
 }
@@ -42,7 +42,7 @@ static char names[1024];
 static void list_names(void)
 {
     size_t n = 0;
-    for (size_t i = 0; i < N_ARCHS; i++)
+    for (size_t i = 0; i < N_ARCHS && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", archs[i].name);
 }
 

@@ -2,6 +2,7 @@
 #define MODEL_ARCH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* What an architecture is made of, as far as the file's own tensors and settings do not say it.
  * After plan.c nobody asks for an architecture's name. */
@@ -26,7 +27,7 @@ struct arch {
 };
 
 /* NULL when no row has that name. */
-const struct arch *arch_find(const char *name);
+const struct arch *arch_find(const char *name, size_t bytes);
 /* "llama, qwen2, ..." for messages. */
 const char *arch_names(void);
 

@@ -1,5 +1,7 @@
 #include "gguf_read.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 const char *const gguf_type_names[GGUF_TYPE_COUNT] = {
@@ -16,14 +18,22 @@ int gguf_type_bytes(enum gguf_type type)
     return type_bytes[type];
 }
 
+void cursor_reads(struct cursor *c, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->what, sizeof c->what, format, args);
+    va_end(args);
+}
+
 static int take(struct cursor *c, uint64_t bytes, const uint8_t **out, struct err *err)
 {
     uint64_t left = (uint64_t)(c->end - c->at);
     if (bytes > left)
         return err_set(
             err, ERR_FORMAT,
-            "%s: the header ends early: at byte %lld it needs %llu more bytes, the file has %llu",
-            c->path, (long long)(c->at - c->start), (unsigned long long)bytes,
+            "%s ends early, in %s: %llu bytes from byte %lld on were expected, the file has %llu",
+            c->path, c->what, (unsigned long long)bytes, (long long)(c->at - c->start),
             (unsigned long long)left);
     *out = c->at;
     c->at += bytes;
@@ -76,8 +86,8 @@ static int read_type(struct cursor *c, enum gguf_type *out, struct err *err)
     if (rc)
         return rc;
     if (type >= GGUF_TYPE_COUNT)
-        return err_set(err, ERR_FORMAT, "%s: a key has value type %u; GGUF has types 0 to %d",
-                       c->path, type, GGUF_TYPE_COUNT - 1);
+        return err_set(err, ERR_FORMAT, "%s: %s has value type %u; GGUF has types 0 to %d", c->path,
+                       c->what, type, GGUF_TYPE_COUNT - 1);
     *out = (enum gguf_type)type;
     return 0;
 }
@@ -91,12 +101,12 @@ static int read_array_head(struct cursor *c, struct gguf_value *v, struct err *e
     if (rc)
         return rc;
     if (v->type == GGUF_ARRAY)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s: a key holds an array of arrays, which is not supported", c->path);
+        return err_set(err, ERR_UNSUPPORTED, "%s: %s is an array of arrays, which is not supported",
+                       c->path, c->what);
     if (count > (uint64_t)(c->end - c->at))
         return err_set(err, ERR_FORMAT,
-                       "%s: a key holds an array of %llu elements, more than the file has bytes",
-                       c->path, (unsigned long long)count);
+                       "%s: %s is an array of %llu elements, more than the file has bytes", c->path,
+                       c->what, (unsigned long long)count);
     v->array = true;
     v->count = (int64_t)count;
     return 0;
@@ -150,8 +160,10 @@ bool gguf_element_int(enum gguf_type type, const uint8_t *data, int64_t *out)
         return true;
     case GGUF_U64: {
         uint64_t v = LOAD(uint64_t, data);
+        if (v > INT64_MAX)
+            return false;
         *out = (int64_t)v;
-        return v <= INT64_MAX;
+        return true;
     }
     default:
         return false;

@@ -9,8 +9,13 @@
 struct cursor {
     const uint8_t *at, *end;
     const uint8_t *start;
-    const char *path; /* for messages */
+    /* for sentences */
+    const char *path;
+    char what[96]; /* is being read: "the key \"general.name\"" */
 };
+
+/* What is being read from now on. */
+void cursor_reads(struct cursor *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 enum gguf_type {
     GGUF_U8,
@@ -43,8 +48,8 @@ int cursor_string(struct cursor *c, struct weights_string *out, struct err *err)
 /* Reads a value of a key (type word first) and moves behind it. */
 int cursor_value(struct cursor *c, struct gguf_value *out, struct err *err);
 
-/* One element that is a number, as the widest type of its kind. False when the type is none of the
- * kind. */
+/* One element that is a number, as the widest type of its kind. False, with *out untouched, when
+ * the type is none of the kind or the number does not fit. */
 bool gguf_element_int(enum gguf_type type, const uint8_t *data, int64_t *out);
 bool gguf_element_float(enum gguf_type type, const uint8_t *data, double *out);
 int gguf_type_bytes(enum gguf_type type); /* 0: of no fixed size */

@@ -42,7 +42,7 @@ static int read_id(const struct weights *w, const char *key, int vocabulary, int
     int rc = weights_int(w, key, &id, err);
     if (rc <= 0)
         return rc;
-    if (id == UINT32_MAX) /* how some writers say "none" */
+    if (id == UINT32_MAX || id == -1) /* how some writers say "none" */
         return 0;
     if (id < 0 || id >= vocabulary)
         return err_set(err, ERR_FORMAT, "%s: %s is %lld, but the vocabulary has %d tokens",
@@ -69,7 +69,7 @@ static int read_ids(const struct weights *w, struct tok_vocab *v, struct err *er
 
 static int read_flags(const struct weights *w, struct tok_vocab *v, struct err *err)
 {
-    v->add_bos = v->kind == TOK_SPM;
+    v->add_bos = tok_default_bos(v->kind, v->pre);
     v->add_space_prefix = v->kind == TOK_SPM;
     int rc = weights_bool(w, "tokenizer.ggml.add_bos_token", &v->add_bos, err);
     if (rc >= 0)
@@ -119,13 +119,29 @@ static int read_arrays(const struct weights *w, struct tok_vocab *v, struct list
     return 0;
 }
 
-static int read_kind(const struct weights *w, struct tok_vocab *v, char *pre, size_t pre_bytes,
+struct names {
+    char pre[128], model[128];
+};
+
+/* Zero-terminated and cut; NULL when there is none. */
+static const char *copy_name(char *to, size_t bytes, const struct weights_string *s)
+{
+    size_t n = s->bytes < bytes - 1 ? s->bytes : bytes - 1;
+    memcpy(to, s->s, n);
+    to[n] = '\0';
+    return n ? to : NULL;
+}
+
+static int read_kind(const struct weights *w, struct tok_vocab *v, struct names *names,
                      struct err *err)
 {
-    struct weights_string model = {"", 0}, name = {"", 0};
+    struct weights_string model = {"", 0}, pre = {"", 0}, name = {"", 0};
+    struct weights_shown shown;
     int rc = weights_string(w, "tokenizer.ggml.model", &model, err);
     if (rc >= 0)
-        rc = weights_string(w, "tokenizer.ggml.pre", &name, err);
+        rc = weights_string(w, "tokenizer.ggml.pre", &pre, err);
+    if (rc >= 0)
+        rc = weights_string(w, "general.name", &name, err);
     if (rc < 0)
         return rc;
     if (model.bytes == 4 && !memcmp(model.s, "gpt2", 4))
@@ -134,18 +150,15 @@ static int read_kind(const struct weights *w, struct tok_vocab *v, char *pre, si
         v->kind = TOK_SPM;
     else
         return err_set(err, ERR_UNSUPPORTED,
-                       "%s: tokenizer.ggml.model is \"%.*s\"; supported are \"gpt2\" (byte-level "
-                       "BPE) and \"llama\" "
-                       "(SentencePiece BPE)",
-                       weights_path(w), (int)model.bytes, model.s);
-    if (name.bytes >= pre_bytes)
-        return err_set(err, ERR_FORMAT, "%s: tokenizer.ggml.pre has %zu bytes", weights_path(w),
-                       name.bytes);
-    if (name.bytes) {
-        memcpy(pre, name.s, name.bytes);
-        pre[name.bytes] = '\0';
-        v->pre = pre;
-    }
+                       "%s: tokenizer.ggml.model is \"%s\"; supported are \"gpt2\" (byte-level "
+                       "BPE) and \"llama\" (SentencePiece BPE)",
+                       weights_path(w), weights_show(model, &shown));
+    if (pre.bytes >= sizeof names->pre)
+        return err_set(err, ERR_FORMAT,
+                       "%s: tokenizer.ggml.pre has %zu bytes; less than %zu was expected",
+                       weights_path(w), pre.bytes, sizeof names->pre);
+    v->pre = copy_name(names->pre, sizeof names->pre, &pre);
+    v->name = copy_name(names->model, sizeof names->model, &name);
     return 0;
 }
 
@@ -153,7 +166,7 @@ int vocab_create(const struct weights *w, int vocabulary, struct tokenizer **out
 {
     struct tok_vocab v = {.size = vocabulary};
     struct lists lists = {0};
-    char pre[128];
+    struct names names;
     int64_t size = weights_array_size(w, "tokenizer.ggml.tokens");
     int64_t merges = weights_array_size(w, "tokenizer.ggml.merges");
     if (size > vocabulary || size < 1 || merges > INT32_MAX - vocabulary)
@@ -162,7 +175,7 @@ int vocab_create(const struct weights *w, int vocabulary, struct tokenizer **out
                        weights_path(w), (long long)size, vocabulary);
     v.size = (int)size;
     v.n_merges = (int)merges;
-    int rc = read_kind(w, &v, pre, sizeof pre, err);
+    int rc = read_kind(w, &v, &names, err);
     if (rc == 0)
         rc = read_ids(w, &v, err);
     if (rc == 0)

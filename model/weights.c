@@ -1,7 +1,4 @@
-#include "weights.h"
-
-#include "gguf_read.h"
-#include "mem.h"
+#include "weights_inner.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,55 +9,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOST_TENSORS  1000000u
-#define MOST_KEYS     1000000u
-#define MOST_SPLITS   1000
-#define DEFAULT_ALIGN 32u
-
-struct mapping {
-    const uint8_t *data;
-    size_t bytes;
-};
-
-struct key {
-    struct weights_string name;
-    struct gguf_value value;
-};
-
-struct weights {
-    char *path;
-    struct mapping *files;
-    int n_files;
-    struct key *keys; /* of the first file, sorted by name */
-    size_t n_keys;
-    struct tensor *tensors; /* of all files, sorted by name */
-    size_t n_tensors;
-    struct mem_arena names;
-};
+#define MOST_SPLITS        1000
+#define MOST_ENTRIES       1000000u /* tensors, or keys, of a file */
+#define MOST_NAME_BYTES    512
+#define DEFAULT_ALIGN      32u
+#define LEAST_TENSOR_BYTES (8 + 1 + 4 + 8 + 4 + 8) /* name, dimension, format, offset */
+#define LEAST_KEY_BYTES    (8 + 1 + 4 + 1)
 
 /* ---- names ---- */
-
-static int compare_names(const char *a, size_t an, const char *b, size_t bn)
-{
-    int c = memcmp(a, b, an < bn ? an : bn);
-    return c ? c : (an > bn) - (an < bn);
-}
-
-static int compare_keys(const void *a, const void *b)
-{
-    const struct key *x = a, *y = b;
-    return compare_names(x->name.s, x->name.bytes, y->name.s, y->name.bytes);
-}
 
 static int compare_tensors(const void *a, const void *b)
 {
     return strcmp(((const struct tensor *)a)->name, ((const struct tensor *)b)->name);
-}
-
-static const struct key *find_key(const struct weights *w, const char *name)
-{
-    struct key wanted = {.name = {name, strlen(name)}};
-    return w->n_keys ? bsearch(&wanted, w->keys, w->n_keys, sizeof *w->keys, compare_keys) : NULL;
 }
 
 const struct tensor *weights_tensor(const struct weights *w, const char *name)
@@ -108,7 +68,7 @@ void weights_let_go(const void *data, size_t bytes)
 static int map_file(const char *path, struct mapping *out, struct err *err)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not keep us waiting */
     if (fd < 0)
         return err_set(err, ERR_IO, "cannot open the model file %s: %s", path, strerror(errno));
     int rc = 0;
@@ -135,9 +95,34 @@ struct header {
     uint64_t tensors, keys;
 };
 
+static int check_version(const struct cursor *c, uint32_t version, struct err *err)
+{
+    if (version == 2 || version == 3)
+        return 0;
+    bool big = __builtin_bswap32(version) <= 0xffff && version > 0xffff;
+    return err_set(err, ERR_UNSUPPORTED, "%s: GGUF version %u%s; versions 2 and 3%s are supported",
+                   c->path, big ? __builtin_bswap32(version) : version, big ? ", big-endian" : "",
+                   big ? ", little-endian," : "");
+}
+
+/* No more than the file has bytes for: a list is allocated from these counts. */
+static int check_counts(const struct cursor *c, const struct header *h, struct err *err)
+{
+    uint64_t bytes = (uint64_t)(c->end - c->start);
+    if (h->tensors <= bytes / LEAST_TENSOR_BYTES && h->keys <= bytes / LEAST_KEY_BYTES &&
+        h->tensors <= MOST_ENTRIES && h->keys <= MOST_ENTRIES)
+        return 0;
+    return err_set(err, ERR_FORMAT,
+                   "%s: the header claims %llu tensors and %llu keys, which cannot be true of a file "
+                   "of %llu bytes",
+                   c->path, (unsigned long long)h->tensors, (unsigned long long)h->keys,
+                   (unsigned long long)bytes);
+}
+
 static int read_header(struct cursor *c, struct header *out, struct err *err)
 {
     uint32_t magic, version;
+    cursor_reads(c, "the first 24 bytes");
     int rc = cursor_u32(c, &magic, err);
     if (rc == 0)
         rc = cursor_u32(c, &version, err);
@@ -146,40 +131,12 @@ static int read_header(struct cursor *c, struct header *out, struct err *err)
     if (magic != 0x46554747u)
         return err_set(err, ERR_FORMAT, "%s is not a GGUF file: it starts with %08x, not \"GGUF\"",
                        c->path, __builtin_bswap32(magic));
-    if (version != 2 && version != 3)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s: GGUF version %u%s; versions 2 and 3 are supported", c->path, version,
-                       version > 0xffffu ? " (a big-endian file)" : "");
-    rc = cursor_u64(c, &out->tensors, err);
+    rc = check_version(c, version, err);
+    if (rc == 0)
+        rc = cursor_u64(c, &out->tensors, err);
     if (rc == 0)
         rc = cursor_u64(c, &out->keys, err);
-    if (rc)
-        return rc;
-    if (out->tensors > MOST_TENSORS || out->keys > MOST_KEYS)
-        return err_set(err, ERR_FORMAT,
-                       "%s: the header claims %llu tensors and %llu keys, which cannot be true",
-                       c->path, (unsigned long long)out->tensors, (unsigned long long)out->keys);
-    return 0;
-}
-
-static int read_keys(struct cursor *c, uint64_t n, struct key **out, struct err *err)
-{
-    struct key *keys = calloc(n ? n : 1, sizeof *keys);
-    if (!keys)
-        return err_set(err, ERR_NOMEM, "no memory for the keys of %s", c->path);
-    int rc = 0;
-    for (uint64_t i = 0; i < n && rc == 0; i++) {
-        rc = cursor_string(c, &keys[i].name, err);
-        if (rc == 0)
-            rc = cursor_value(c, &keys[i].value, err);
-    }
-    if (rc) {
-        free(keys);
-        return rc;
-    }
-    qsort(keys, n, sizeof *keys, compare_keys);
-    *out = keys;
-    return 0;
+    return rc ? rc : check_counts(c, out, err);
 }
 
 static int read_dims(struct cursor *c, struct tensor *t, struct err *err)
@@ -197,8 +154,9 @@ static int read_dims(struct cursor *c, struct tensor *t, struct err *err)
         if (i < t->dims && (rc = cursor_u64(c, &d, err)) != 0)
             return rc;
         if (d == 0 || d > INT32_MAX)
-            return err_set(err, ERR_FORMAT, "%s: dimension %d of tensor \"%s\" is %llu", c->path, i,
-                           t->name, (unsigned long long)d);
+            return err_set(err, ERR_FORMAT,
+                           "%s: dimension %d of tensor \"%s\" is %llu; 1 to %d are possible",
+                           c->path, i, t->name, (unsigned long long)d, INT32_MAX);
         t->dim[i] = (int64_t)d;
     }
     return 0;
@@ -230,20 +188,34 @@ static int read_format(struct cursor *c, struct tensor *t, struct err *err)
     return 0;
 }
 
-static int read_tensor(struct weights *w, struct cursor *c, struct tensor *t, uint64_t *offset,
-                       struct err *err)
+static int read_tensor_name(struct weights *w, struct cursor *c, uint64_t i, struct tensor *t,
+                            struct err *err)
 {
     struct weights_string name;
+    struct weights_shown shown;
+    cursor_reads(c, "the name of tensor %llu", (unsigned long long)i);
     int rc = cursor_string(c, &name, err);
     if (rc)
         return rc;
-    if (name.bytes == 0 || name.bytes > 512 || memchr(name.s, 0, name.bytes))
-        return err_set(err, ERR_FORMAT, "%s: a tensor has a name of %zu bytes", c->path,
-                       name.bytes);
+    if (!name_is_plain(&name, MOST_NAME_BYTES))
+        return err_set(err, ERR_FORMAT,
+                       "%s: tensor %llu has a name of %zu bytes, \"%s\"; 1 to %d characters were "
+                       "expected",
+                       c->path, (unsigned long long)i, name.bytes, weights_show(name, &shown),
+                       MOST_NAME_BYTES);
     t->name = mem_arena_strndup(&w->names, name.s, name.bytes);
     if (!t->name)
         return err_set(err, ERR_NOMEM, "no memory for the tensor names of %s", c->path);
-    rc = read_dims(c, t, err);
+    cursor_reads(c, "tensor \"%s\"", weights_show(name, &shown));
+    return 0;
+}
+
+static int read_tensor(struct weights *w, struct cursor *c, uint64_t i, struct tensor *t,
+                       uint64_t *offset, struct err *err)
+{
+    int rc = read_tensor_name(w, c, i, t, err);
+    if (rc == 0)
+        rc = read_dims(c, t, err);
     if (rc == 0)
         rc = read_format(c, t, err);
     if (rc == 0)
@@ -272,27 +244,28 @@ static int place_tensor(struct tensor *t, uint64_t offset, const struct cursor *
     return 0;
 }
 
-static int alignment_of(const struct weights *w, const char *path, uint64_t *out, struct err *err)
+static int alignment_of(const struct keys *keys, const char *path, uint64_t *out, struct err *err)
 {
     int64_t align = DEFAULT_ALIGN;
-    int rc = weights_int(w, "general.alignment", &align, err);
+    int rc = keys_int(keys, path, "general.alignment", &align, err);
     if (rc < 0)
         return rc;
     if (align < 4 || align > 1 << 20 || (align & (align - 1)))
         return err_set(err, ERR_FORMAT,
-                       "%s: general.alignment is %lld; a power of two from 4 on was expected", path,
-                       (long long)align);
+                       "%s: general.alignment is %lld; a power of two from 4 to %d was expected",
+                       path, (long long)align, 1 << 20);
     *out = (uint64_t)align;
     return 0;
 }
 
-static int read_tensors(struct weights *w, struct cursor *c, uint64_t n, struct err *err)
+static int read_tensors(struct weights *w, struct cursor *c, const struct keys *keys, uint64_t n,
+                        struct err *err)
 {
     uint64_t align = DEFAULT_ALIGN;
-    int rc = alignment_of(w, c->path, &align, err);
+    int rc = alignment_of(keys, c->path, &align, err);
     if (rc)
         return rc;
-    uint64_t *offsets = calloc(n ? n : 1, sizeof *offsets);
+    uint64_t *offsets = calloc(n + 1, sizeof *offsets);
     struct tensor *all = realloc(w->tensors, (w->n_tensors + n + 1) * sizeof *all);
     if (all)
         w->tensors = all;
@@ -302,7 +275,7 @@ static int read_tensors(struct weights *w, struct cursor *c, uint64_t n, struct 
     }
     struct tensor *mine = all + w->n_tensors;
     for (uint64_t i = 0; i < n && rc == 0; i++)
-        rc = read_tensor(w, c, &mine[i], &offsets[i], err);
+        rc = read_tensor(w, c, i, &mine[i], &offsets[i], err);
     for (uint64_t i = 0; i < n && rc == 0; i++)
         rc = place_tensor(&mine[i], offsets[i], c, align, err);
     free(offsets);
@@ -311,28 +284,22 @@ static int read_tensors(struct weights *w, struct cursor *c, uint64_t n, struct 
     return rc;
 }
 
-static int read_file(struct weights *w, const char *path, struct err *err)
+/* Maps the file and adds its tensors. *keys are the caller's to finish. */
+static int read_file(struct weights *w, const char *path, struct keys *keys, struct err *err)
 {
     struct mapping *file = &w->files[w->n_files];
+    *keys = (struct keys){0};
     int rc = map_file(path, file, err);
     if (rc)
         return rc;
     w->n_files++;
-    struct cursor c = {file->data, file->data + file->bytes, file->data, path};
+    struct cursor c = {.at = file->data, .end = file->data + file->bytes, .path = path};
     struct header header;
-    struct key *keys = NULL;
+    c.start = file->data;
     rc = read_header(&c, &header, err);
     if (rc == 0)
-        rc = read_keys(&c, header.keys, &keys, err);
-    if (rc)
-        return rc;
-    if (w->n_files == 1) {
-        w->keys = keys;
-        w->n_keys = header.keys;
-    } else {
-        free(keys); /* later files of a split set repeat or lack the settings */
-    }
-    return read_tensors(w, &c, header.tensors, err);
+        rc = keys_read(&c, header.keys, keys, err);
+    return rc ? rc : read_tensors(w, &c, keys, header.tensors, err);
 }
 
 /* ---- split sets: NAME-00001-of-00003.gguf ---- */
@@ -350,6 +317,27 @@ static int split_path(const char *first, int64_t i, int64_t n, char *out, size_t
             (long long)n, end);
     snprintf(out, bytes, "%.*s-%05d-of-%05d.gguf", (int)(len - tail), first, (int)i + 1, (int)n);
     return 0;
+}
+
+/* A later file of a set has settings of its own: which one it is, sometimes its alignment. */
+static int read_split(struct weights *w, const char *first, int64_t i, int64_t n, struct err *err)
+{
+    char path[4096];
+    struct keys keys = {0};
+    int64_t number = i, count = n;
+    int rc = split_path(first, i, n, path, sizeof path, err);
+    if (rc == 0)
+        rc = read_file(w, path, &keys, err);
+    if (rc == 0)
+        rc = keys_int(&keys, path, "split.no", &number, err);
+    if (rc >= 0)
+        rc = keys_int(&keys, path, "split.count", &count, err);
+    keys_finish(&keys);
+    if (rc >= 0 && (number != i || count != n))
+        return err_set(err, ERR_FORMAT,
+                       "%s says that it is file %lld of %lld; file %lld of %lld was expected", path,
+                       (long long)number + 1, (long long)count, (long long)i + 1, (long long)n);
+    return rc < 0 ? rc : 0;
 }
 
 static int read_splits(struct weights *w, const char *path, struct err *err)
@@ -372,12 +360,8 @@ static int read_splits(struct weights *w, const char *path, struct err *err)
         return err_set(err, ERR_NOMEM, "no memory for %lld files", (long long)n);
     w->files = files;
     rc = 0;
-    for (int64_t i = 1; i < n && rc == 0; i++) {
-        char next[4096];
-        rc = split_path(path, i, n, next, sizeof next, err);
-        if (rc == 0)
-            rc = read_file(w, next, err);
-    }
+    for (int64_t i = 1; i < n && rc == 0; i++)
+        rc = read_split(w, path, i, n, err);
     if (rc == 0 && expected && (size_t)expected != w->n_tensors)
         rc = err_set(err, ERR_FORMAT,
                      "the set of %s holds %zu tensors; its first file expects %lld", path,
@@ -391,10 +375,6 @@ static int check_names(const struct weights *w, struct err *err)
         if (!strcmp(w->tensors[i - 1].name, w->tensors[i].name))
             return err_set(err, ERR_FORMAT, "%s holds two tensors of the name \"%s\"", w->path,
                            w->tensors[i].name);
-    for (size_t i = 1; i < w->n_keys; i++)
-        if (compare_keys(&w->keys[i - 1], &w->keys[i]) == 0)
-            return err_set(err, ERR_FORMAT, "%s holds the key \"%.*s\" twice", w->path,
-                           (int)w->keys[i].name.bytes, w->keys[i].name.s);
     return 0;
 }
 
@@ -411,7 +391,7 @@ int weights_open(const char *path, struct weights **out, struct err *err)
         err_set(err, ERR_NOMEM, "no memory to open %s", path);
         goto fail;
     }
-    rc = read_file(w, path, err);
+    rc = read_file(w, path, &w->keys, err);
     if (rc == 0)
         rc = read_splits(w, path, err);
     if (rc)
@@ -435,127 +415,8 @@ void weights_close(struct weights *w)
         munmap((void *)w->files[i].data, w->files[i].bytes);
     mem_arena_finish(&w->names);
     free(w->tensors);
-    free(w->keys);
+    keys_finish(&w->keys);
     free(w->files);
     free(w->path);
     free(w);
-}
-
-/* ---- settings ---- */
-
-static int wrong_type(const struct weights *w, const struct key *k, const char *expected,
-                      struct err *err)
-{
-    return err_set(err, ERR_FORMAT, "%s: the key \"%.*s\" is %s%s; %s was expected", w->path,
-                   (int)k->name.bytes, k->name.s, k->value.array ? "an array of " : "of type ",
-                   gguf_type_names[k->value.type], expected);
-}
-
-int weights_int(const struct weights *w, const char *key, int64_t *out, struct err *err)
-{
-    const struct key *k = find_key(w, key);
-    if (!k)
-        return 0;
-    if (k->value.array || !gguf_element_int(k->value.type, k->value.data, out))
-        return wrong_type(w, k, "a whole number", err);
-    return 1;
-}
-
-int weights_float(const struct weights *w, const char *key, float *out, struct err *err)
-{
-    const struct key *k = find_key(w, key);
-    double v;
-    if (!k)
-        return 0;
-    if (k->value.array || !gguf_element_float(k->value.type, k->value.data, &v))
-        return wrong_type(w, k, "a number", err);
-    *out = (float)v;
-    return 1;
-}
-
-int weights_bool(const struct weights *w, const char *key, bool *out, struct err *err)
-{
-    const struct key *k = find_key(w, key);
-    if (!k)
-        return 0;
-    if (k->value.array || k->value.type != GGUF_BOOL)
-        return wrong_type(w, k, "true or false", err);
-    *out = *k->value.data != 0;
-    return 1;
-}
-
-/* The value was read once with checks, so its strings are known to lie inside the file. */
-static struct weights_string string_at(const uint8_t **at)
-{
-    uint64_t bytes;
-    memcpy(&bytes, *at, sizeof bytes);
-    struct weights_string s = {(const char *)*at + sizeof bytes, (size_t)bytes};
-    *at += sizeof bytes + bytes;
-    return s;
-}
-
-int weights_string(const struct weights *w, const char *key, struct weights_string *out,
-                   struct err *err)
-{
-    const struct key *k = find_key(w, key);
-    if (!k)
-        return 0;
-    if (k->value.array || k->value.type != GGUF_STRING)
-        return wrong_type(w, k, "a string", err);
-    const uint8_t *at = k->value.data;
-    *out = string_at(&at);
-    return 1;
-}
-
-int64_t weights_array_size(const struct weights *w, const char *key)
-{
-    const struct key *k = find_key(w, key);
-    return k && k->value.array ? k->value.count : 0;
-}
-
-int weights_array_strings(const struct weights *w, const char *key, struct weights_string *out,
-                          struct err *err)
-{
-    const struct key *k = find_key(w, key);
-    if (!k)
-        return 0;
-    if (!k->value.array || k->value.type != GGUF_STRING)
-        return wrong_type(w, k, "an array of strings", err);
-    const uint8_t *at = k->value.data;
-    for (int64_t i = 0; i < k->value.count; i++)
-        out[i] = string_at(&at);
-    return 1;
-}
-
-int weights_array_ints(const struct weights *w, const char *key, int32_t *out, struct err *err)
-{
-    const struct key *k = find_key(w, key);
-    if (!k)
-        return 0;
-    for (int64_t i = 0; i < k->value.count; i++) {
-        int64_t v;
-        if (!k->value.array ||
-            !gguf_element_int(k->value.type, k->value.data + i * gguf_type_bytes(k->value.type),
-                              &v) ||
-            v != (int32_t)v)
-            return wrong_type(w, k, "an array of 32-bit whole numbers", err);
-        out[i] = (int32_t)v;
-    }
-    return 1;
-}
-
-int weights_array_floats(const struct weights *w, const char *key, float *out, struct err *err)
-{
-    const struct key *k = find_key(w, key);
-    if (!k)
-        return 0;
-    for (int64_t i = 0; i < k->value.count; i++) {
-        double v;
-        if (!k->value.array ||
-            !gguf_element_float(k->value.type, k->value.data + i * gguf_type_bytes(k->value.type),
-                                &v))
-            return wrong_type(w, k, "an array of numbers", err);
-        out[i] = (float)v;
-    }
-    return 1;
 }

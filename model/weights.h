@@ -52,6 +52,11 @@ struct weights_string {
 };
 int weights_string(const struct weights *w, const char *key, struct weights_string *out,
                    struct err *err);
+/* A string from a file as a sentence can show it: cut, and what is not plain ASCII as '?'. */
+struct weights_shown {
+    char text[64];
+};
+const char *weights_show(struct weights_string s, struct weights_shown *shown);
 
 /* Arrays: how many elements (0 when the key is not there or holds no array). */
 int64_t weights_array_size(const struct weights *w, const char *key);
