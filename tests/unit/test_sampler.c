@@ -611,7 +611,7 @@ static void strange_logits_do_no_harm(void **state)
         assert_in_range(pick(s, logits, n), 0, n - 1);
         sampler_destroy(s);
         struct token_logprob top[VOCAB];
-        float sum;
+        double sum;
         assert_int_equal(logprobs_top(logits, n, -1, top, &sum), n);
     }
 }
