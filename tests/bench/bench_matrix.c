@@ -123,8 +123,13 @@ static struct measured measure(struct bench *b, int tokens)
     int n = 0, chunk = matrix_chunk(&b->copies[0], tokens, s->threads);
     struct measured r;
     double begin = now();
-    pool_run(b->pool, quantise, b, tokens, 8);
-    r.pack = now() - begin;
+    for (r.pack = 1; n < 20; n++) {
+        double t = now();
+        pool_run(b->pool, quantise, b, tokens, 8);
+        t = now() - t;
+        r.pack = t < r.pack ? t : r.pack;
+    }
+    n = 0;
     for (begin = now(); n < 3 || (now() - begin < s->seconds && n < MOST); n++) {
         double t = now();
         pool_run(b->pool, multiply, b, s->rows, chunk);
