@@ -298,7 +298,7 @@ static void kernel_mul(const struct matrix *m, const struct matrix_job *job, int
     }
     p.k_bytes = act_record_bytes(s.kind);
     p.cores = p.ops->direct[m->format];
-    bool few = job->tokens <= p.ops->direct_tiles * p.width;
+    bool few = (job->tokens + p.width - 1) / p.width <= p.ops->direct_tiles;
     if (s.kind == ACT_INT8 && p.cores && few) {
         size_t scales = scales_plane_bytes(codecs[m->format]->scales, m->cols / 32);
         mul_direct(&p, row0, row1, scales, m->cols / 32);
