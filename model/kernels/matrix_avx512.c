@@ -1,7 +1,8 @@
-#include "kernels/act_inline.h"
+#include "kernels/act.h"
 #include "kernels/ops.h"
 
 #include <immintrin.h>
+#include <limits.h>
 
 /* Products with 8-bit dot products of 512 bits: u8 weights times s8 activations, 16 rows to a
  * register. Signed weights are counted from an offset (128, or 8 for Q4_0, 32 with scales per 16);
@@ -321,12 +322,8 @@ INLINE void core(const struct core *c, const struct shape s)
     X(3, __VA_ARGS__)                                                                              \
     X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__)
 
-#ifndef GROUPS
+/* Groups that a kernel of a panel does at once. From memory one is better: one stream. */
 #define GROUPS(tokens) ((tokens) <= 6 ? 2 : 1)
-#endif
-#ifndef DGROUPS
-#define DGROUPS(tokens) 1
-#endif
 
 #define PANEL_CORE(n, name, flavour_, wide_)                                                       \
     static void name##_##n(const struct core *c)                                                   \
@@ -345,7 +342,7 @@ INLINE void core(const struct core *c, const struct shape s)
                                .flavour = flavour_,                                                \
                                .bias = bias_,                                                      \
                                .table = table_,                                                    \
-                               .groups = DGROUPS(n),                                               \
+                               .groups = 1,                                                        \
                                .tokens = n});                                                      \
     }
 #define ENTRY(n, name, ...) [n] = name##_##n,
@@ -490,21 +487,57 @@ FLOAT_CORES(floats_bf16, FORMAT_BF16)
 
 /* ---- activations ---- */
 
+struct rounded {
+    __m512i q[2];
+};
+
+INLINE struct rounded act_block_round(const float *x, int limit, struct act_block *out)
+{
+    __m512i v[2] = {_mm512_loadu_si512(x), _mm512_loadu_si512(x + 16)};
+    __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    uint32_t most = _mm512_reduce_max_epu32(
+        _mm512_max_epu32(_mm512_and_si512(v[0], magnitude), _mm512_and_si512(v[1], magnitude)));
+    struct act_scale s = act_scale(most, limit);
+    __mmask16 keep = s.inverse > 0 ? 0xffff : 0; /* what is dropped may be NaN */
+    struct rounded r;
+    UNROLL for (int i = 0; i < 2; i++) r.q[i] = _mm512_maskz_cvtps_epi32(
+        keep, _mm512_mul_ps(_mm512_castsi512_ps(v[i]), _mm512_set1_ps(s.inverse)));
+    act_sums(s.d, _mm512_reduce_add_epi32(r.q[0]), _mm512_reduce_add_epi32(r.q[1]), out);
+    return r;
+}
+
+INLINE void store_bytes(int8_t *to, __m512i q)
+{
+    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(q));
+}
+
 static void act_row8_avx512(const float *x, int blocks, uint8_t *records, size_t step)
 {
-    act_row8(x, blocks, records, step);
+    for (int b = 0; b < blocks; b++, x += 32, records += step) {
+        struct act_block *out = (struct act_block *)records;
+        struct rounded r = act_block_round(x, ACT_MAX8, out);
+        store_bytes(out->q, r.q[0]);
+        store_bytes(out->q + 16, r.q[1]);
+    }
 }
+
 static void act_row16_avx512(const float *x, int blocks, uint8_t *records, size_t step)
 {
-    act_row16(x, blocks, records, step);
+    for (int b = 0; b < blocks; b++, x += 32, records += step) {
+        struct act_block16 *out = (struct act_block16 *)records;
+        struct rounded r = act_block_round(x, ACT_MAX16, &out->high);
+        UNROLL for (int i = 0; i < 2; i++)
+        {
+            __m512i high = _mm512_cvtps_epi32(
+                _mm512_mul_ps(_mm512_cvtepi32_ps(r.q[i]), _mm512_set1_ps(1.0f / ACT_PLANE)));
+            __m512i taken = _mm512_mullo_epi32(high, _mm512_set1_epi32(ACT_PLANE));
+            store_bytes(out->high.q + 16 * i, high);
+            store_bytes(out->low + 16 * i, _mm512_sub_epi32(r.q[i], taken));
+        }
+    }
 }
 
 /* ---- the table ---- */
-#ifndef WIDE8
-#define WIDE8 8
-#define DTILES 1000
-#endif
-
 
 #define PANELS(plain, min, half, half_min)                                                         \
     {                                                                                              \
@@ -516,8 +549,8 @@ static void act_row16_avx512(const float *x, int blocks, uint8_t *records, size_
     }
 
 const struct matrix_ops matrix_ops_avx512 = {
-    .tiles = {[ACT_INT8] = {8, WIDE8}, [ACT_INT16] = {6, 6}, [ACT_TILED] = {12, 12}},
-    .direct_tiles = DTILES,
+    .tile = {[ACT_INT8] = 8, [ACT_INT16] = 6, [ACT_TILED] = 12},
+    .direct_tiles = INT_MAX,
     .act_row = {act_row8_avx512, act_row16_avx512},
     .expand =
         {
