@@ -54,6 +54,7 @@ struct kv_seq {
     int cap;                      /* of path and blocks */
     int32_t *prompt;              /* what it is going to produce */
     int n_prompt;
+    int limit;   /* what it would take of the prompt from others */
     int counted; /* tokens that have been counted as hits */
 };
 

@@ -64,6 +64,7 @@ int kv_seq_open(struct kv_cache *c, uint64_t salt, const int32_t *tokens, int n,
         return err_set(err, ERR_NOMEM, "no memory for a sequence of %d tokens", n);
     }
     seq_enter(s);
+    s->limit = limit;
     int matched = s->in_tree ? kv_match(s, tokens, limit) : 0;
     match->tokens = s->length;
     match->miss = kv_miss_reason(s, tokens, n, limit, matched);
@@ -137,11 +138,11 @@ static int announced(const struct kv_seq *s, const struct kv_seq *older)
         return 0;
     if (older->length != n || (n > 0 && older->path[last] != s->path[last]))
         return 0;
-    if (older->n_prompt <= n || s->n_prompt <= n)
+    if (older->n_prompt <= n || kv_min(s->limit, s->n_prompt) <= n)
         return 0;
     int most = KV_WORTH_WAITING; /* more need not be compared */
     return kv_common(older->prompt + n, kv_min(older->n_prompt - n, most), s->prompt + n,
-                     s->n_prompt - n);
+                     kv_min(s->limit, s->n_prompt) - n);
 }
 
 struct kv_seq *kv_seq_producer(const struct kv_seq *s)
@@ -165,7 +166,7 @@ struct kv_seq *kv_seq_producer(const struct kv_seq *s)
 
 int kv_seq_rematch(struct kv_seq *s, const int32_t *tokens, int n, int limit)
 {
-    limit = kv_min(limit, n);
+    s->limit = limit = kv_min(limit, n);
     kv_path_advance(s);
     if (!s->in_tree || s->ready < s->length || limit <= s->length)
         return s->length;
@@ -197,11 +198,15 @@ static bool take_over_tail(struct kv_seq *s)
 {
     struct kv_node *tail = s->path[s->n_path - 1];
     int keep = s->length % KV_BLOCK_TOKENS;
-    if (tail->users > 1 || tail->salt != s->salt)
+    if (tail->users > 1)
         return false;
     kv_evict_children(s->cache, tail, NULL);
-    kv_tree_retoken(s->cache, tail, keep, NULL, 0);
-    tail->stored = (uint8_t)keep;
+    if (s->in_tree)
+        kv_tree_remove(s->cache, tail);
+    tail->n = tail->stored = (uint8_t)keep;
+    tail->salt = s->salt; /* it may have been public */
+    if (s->in_tree)
+        kv_tree_insert(s->cache, tail);
     return true;
 }
 

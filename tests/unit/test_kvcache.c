@@ -417,6 +417,20 @@ static void cold_prefix_is_computed_once(void **state)
     }
 }
 
+static void nobody_waits_for_the_token_he_must_compute(void **state)
+{
+    (void)state;
+    struct kv_cache *c = create(one_group(0, 64));
+    const int32_t *t = text(MOST, 0, 300);
+    kv_seq_close(run(c, 0, t, 99));
+    struct kv_seq *a = open_seq(c, 0, t, 100, NULL), *b = open_seq(c, 0, t, 100, NULL);
+    assert_int_equal(kv_seq_length(a), 99);
+    assert_null(kv_seq_producer(b)); /* the last token of a prompt is always one's own */
+    kv_seq_close(a);
+    kv_seq_close(b);
+    kv_destroy(c);
+}
+
 static void waiter_goes_on_where_its_producer_stopped(void **state)
 {
     (void)state;
@@ -781,6 +795,7 @@ int main(void)
         cmocka_unit_test(equal_answers_end_in_the_same_blocks),
         cmocka_unit_test(waiter_attaches_what_is_still_in_production),
         cmocka_unit_test(cold_prefix_is_computed_once),
+        cmocka_unit_test(nobody_waits_for_the_token_he_must_compute),
         cmocka_unit_test(waiter_goes_on_where_its_producer_stopped),
         cmocka_unit_test(truncation_cuts_those_who_wait),
         cmocka_unit_test(a_few_tokens_are_not_worth_waiting_for),
