@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VOCAB = 40, DRAWS = 20000 };
+enum { VOCAB = 40, DRAWS = 10000 };
 
 static struct sampler *create(const struct sampler_params *p, const struct tokenizer *t,
                               int candidate)
