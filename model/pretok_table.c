@@ -27,7 +27,7 @@
 /* The end of a text, found without trying every blank of every run: the same as \s+$. */
 #define TRAILING "(?<!\\s)\\s++$"
 /* Digits up to where a word ends, as the tokenizers library sees words. */
-#define NUMBER    "(?<!\\d)\\d++(?![\\p{L}\\p{M}\\p{Nl}\\p{Pc}])"
+#define NUMBER    "(?<!\\d)\\d++(?![\\p{L}\\p{M}\\p{Nl}\\p{Pc}²³¹¼½¾])"
 #define CJK_RANGE "[一-龥ࠀ-一가-\\x{D7FF}]+"
 /* Letters with case as DeepSeek LLM lists them, an older Unicode's. */
 #define DEEPSEEK_CASED                                                                             \

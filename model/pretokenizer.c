@@ -15,7 +15,7 @@ struct pretokenizer {
 };
 
 struct pretok_cuts {
-    size_t *ends;
+    uint32_t *ends;
     size_t n, cap;
 };
 
@@ -166,13 +166,13 @@ static int cuts_add(struct pretok_cuts *c, size_t end)
         return 0;
     if (c->n == c->cap) {
         size_t cap = c->cap ? c->cap * 2 : 256;
-        size_t *ends = realloc(c->ends, cap * sizeof *ends);
+        uint32_t *ends = realloc(c->ends, cap * sizeof *ends);
         if (!ends)
             return ERR_NOMEM;
         c->ends = ends;
         c->cap = cap;
     }
-    c->ends[c->n++] = end;
+    c->ends[c->n++] = (uint32_t)end;
     return 0;
 }
 
@@ -263,7 +263,7 @@ static int step_run(const struct pretokenizer *p, int i, struct pretok_work *w, 
 }
 
 int pretok_split(const struct pretokenizer *p, struct pretok_work *w, const char *text,
-                 size_t bytes, const size_t **ends, size_t *n, struct err *err)
+                 size_t bytes, const uint32_t **ends, size_t *n, struct err *err)
 {
     w->words.n = 0;
     if (cuts_add(&w->words, bytes) < 0)
