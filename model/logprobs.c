@@ -24,8 +24,7 @@ static int logprob_compare(const void *a, const void *b)
     return (left->id > right->id) - (left->id < right->id);
 }
 
-/* What cannot be (NaN, or infinity less infinity) is reported as the extreme that it is nearest to.
- */
+/* Infinity less infinity is no number: the extreme that is nearest instead. */
 static float logprob_of(double logit, double log_sum)
 {
     if (isinf(log_sum))

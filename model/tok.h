@@ -117,8 +117,7 @@ int32_t tok_special_match(const struct tokenizer *t, const char *text, size_t by
 
 /* tok_merge.c: merges the symbols of `text` until no pair has a rule, best rule first, leftmost
  * first among equals, then appends their tokens. */
-/* A word of more symbols is cut, so that no text, however odd, takes more than some 20 MB to merge.
- */
+/* A word of more symbols is cut, so that no text takes more than some 20 MB to merge. */
 enum { TOK_WORD_MOST = 1 << 18 };
 typedef bool tok_rule(const struct tokenizer *t, const char *text, const struct tok_symbol *left,
                       const struct tok_symbol *right, struct tok_merge *out);

@@ -111,9 +111,7 @@ static void merge_few(struct tok_work *w, const char *text, tok_rule *rule)
     w->n_symbols = n;
 }
 
-/* ---- many: a heap of candidates, the best on top; outdated ones are dropped when they come up
- * ----
- */
+/* ---- many: a heap of candidates; outdated ones are dropped when they come up ---- */
 
 static bool comes_before(const struct tok_candidate *a, const struct tok_candidate *b)
 {
