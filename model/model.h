@@ -67,10 +67,12 @@ struct tok_ids {
 };
 
 struct tok_options {
-    bool special; /* text of control and user tokens becomes those tokens (else it is plain text) */
+    bool special; /* the text of control tokens becomes those tokens, else it is plain text; that of
+                     user tokens always does */
     bool add_bos; /* the model's BOS in front, where it wants one */
     const unsigned char *plain; /* [bytes] or NULL: nonzero where a byte came from a user's message
-                                   and may not take part in a special token */
+                                   and may not take part in a control or user token (white space
+                                   may: it can forge nothing) */
 };
 /* Appends the tokens of text[0, bytes) to *out. Text is any bytes; invalid UTF-8 is encoded byte by
  * byte. */

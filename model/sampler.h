@@ -15,8 +15,7 @@ void weights_exp(float *w, int n, float most, float scale);
 /* The same, but only summed. */
 double logits_exp_sum(const float *logits, int n, float most);
 double weights_sum(const float *w, int n);
-/* The index at which the running sum of w passes `target`; the last nonzero one if it never does.
- */
+/* Where the running sum of w passes `target`; the last nonzero one if it never does. */
 int weights_find(const float *w, int n, double target);
 float floats_most(const float *w, int n); /* -INFINITY: none is above it; NaN is skipped */
 double math_log(double x);                /* x > 0 */
