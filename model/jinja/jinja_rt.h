@@ -129,6 +129,7 @@ struct jj_scope {
         struct jj_value value;
     } * vars;
     int n, cap;
+    bool captured; /* a macro made here may still read it */
 };
 
 struct jj_loop {
