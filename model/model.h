@@ -113,11 +113,15 @@ struct chat_text {
     size_t bytes;
 };
 /* Renders with the variables of the JSON object `context` ("messages", "tools",
- * "add_generation_prompt", ...). Strings of `context` are plain (cannot become special tokens)
- * except those of `trusted`, a second object of variables (bos_token, eos_token,
- * ...), or NULL. ERR_ARG with the template's own message when it raises an exception. `now`
- * (seconds since 1970, local time is UTC) serves strftime_now. Bounded: a template that runs away
- * ends with ERR_LIMIT. */
+ * "add_generation_prompt", ...). Strings of `context`, keys among them, are plain (cannot become
+ * special tokens) except those of `trusted`, a second object of variables (bos_token, eos_token,
+ * ...; it wins), or NULL, and except the usual roles of messages (system, user, assistant, tool
+ * ...), which templates put into tokens: '<|' + role + '|>'. "tools" and "documents" are none and
+ * "add_generation_prompt" is false when they are not given, as in transformers. ERR_ARG with the
+ * template's own message when it raises an exception, ERR_ARG with a sentence of ours when it and
+ * the messages do not go together. `now` (seconds since 1970, local time is UTC) serves
+ * strftime_now. Bounded in steps, depth, memory and text: a template that runs away ends with
+ * ERR_LIMIT. *out is written on success only. */
 int chat_template_render(const struct chat_template *t, const json_t *context,
                          const json_t *trusted, int64_t now, struct chat_text *out,
                          struct err *err);

@@ -296,7 +296,7 @@ static struct jj_value filter_map(ARGS)
 }
 
 /* The test named by the first argument, with the others; without any: is it true? */
-struct jj_value jj_call_test(struct jj_rt *rt, struct jj_value v, const struct jj_args *args)
+static struct jj_value call_test(struct jj_rt *rt, struct jj_value v, const struct jj_args *args)
 {
     if (!args->n)
         return v;
@@ -321,7 +321,7 @@ static struct jj_value select_items(struct jj_rt *rt, struct jj_value v, const s
         struct jj_value item = s->items[i];
         if (by_attribute)
             item = jj_path(rt, item, args->items[0]);
-        if (jj_truth(jj_call_test(rt, item, &test)) == wanted)
+        if (jj_truth(call_test(rt, item, &test)) == wanted)
             jj_seq_add(rt, selected, s->items[i]);
     }
     return jj_sequence(selected);

@@ -152,9 +152,10 @@ static struct jj_value filter_format(ARGS)
 static struct jj_value filter_center(ARGS)
 {
     const struct jj_str *s = text_of(rt, v);
-    int64_t width = jj_int_or(rt, c->a[0], 80), pad = width - (int64_t)s->chars;
-    if (pad <= 0 || width > (int64_t)JJ_MAX_BYTES)
+    int64_t width = jj_int_or(rt, c->a[0], 80);
+    if (width <= (int64_t)s->chars)
         return jj_string(s);
+    int64_t pad = width - (int64_t)s->chars;
     /* As str.center has it: the odd space is on the left when the width is odd. */
     int64_t left = pad / 2 + (pad & width & 1);
     const struct jj_str *padded = jj_str_concat(rt, spaces(rt, left), s);
