@@ -35,7 +35,7 @@ static size_t cost_of(char c)
     case '[':
         return 128;
     case '"': /* both quotes of a string or a key */
-        return 40;
+        return 24;
     case ',':
     case ':':
         return 48;
