@@ -665,15 +665,15 @@ def test_10000_connections_leave_nothing():
                 elif i % 4 == 3:
                     c.request("GET", "/health")
                 c.reset() if i % 8 > 3 else c.close()
-        round(2000)
-        server.alive()
+        round(10000)
+        wait_until(lambda: server.metric("ropewalk:connections") == 1, 15)
         files, memory = server.files(), server.memory()
-        round(8000)
+        round(10000)
         wait_until(lambda: server.metric("ropewalk:connections") == 1, 15)
         wait_until(lambda: server.metric("vllm:num_requests_running") == 0)
         assert server.files() <= files + 1
         grown = server.memory() - memory
-        print(f"        {grown >> 10} KiB more after 8,000")
+        print(f"        {grown >> 10} KiB more after 10,000 more")
         assert grown < 4 << 20 or SLOW > 1
 
 
