@@ -1,6 +1,5 @@
 #include "api.h"
 
-#include "json_in.h"
 #include "json_out.h"
 #include "openai.h"
 
@@ -49,17 +48,7 @@ static const struct schema_field *const tokenize_tables[] = {tokenize_fields, NU
 static json_t *read_body(struct exchange *ex, const struct schema_field *const *tables, void *out)
 {
     struct schema_unknown unknown = {0};
-    struct err err;
-    json_t *root = json_in_parse(ex->body.data ? ex->body.data : "", ex->body.len,
-                                 8 * ex->body.len + ((size_t)1 << 20), &err);
-    if (!root) {
-        api_refuse(&ex->error, err.code == ERR_LIMIT ? 413 : 400, "invalid_json", NULL, "%s",
-                   err.text);
-    } else if (schema_read(tables, root, out, &unknown, &ex->error)) {
-        json_decref(root);
-        root = NULL;
-    }
-    return root;
+    return schema_read_body(ex->body.data, ex->body.len, tables, out, &unknown, &ex->error);
 }
 
 static int encode(struct exchange *ex, const char *text, size_t bytes, struct tok_options options,

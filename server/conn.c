@@ -2,6 +2,7 @@
 
 #include "generation.h"
 #include "log.h"
+#include "routes.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,6 +31,15 @@ void conn_address_text(const struct sockaddr *address, char *out, size_t bytes)
         snprintf(out, bytes, "unix");
 }
 
+/* How long a client that has closed its side may take to have its request understood. */
+#define LEFT_MS 500
+
+static void watch(struct conn *c, int operation)
+{
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = c};
+    epoll_ctl(c->server->gone_epoll, operation, c->fd, &event);
+}
+
 static void conn_begin(struct server *s, struct MHD_Connection *mhd, void **context)
 {
     struct conn *c = calloc(1, sizeof *c);
@@ -38,7 +48,7 @@ static void conn_begin(struct server *s, struct MHD_Connection *mhd, void **cont
         return; /* its requests are refused */
     c->server = s;
     c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    c->deadline = front_now_ms() + (int64_t)(s->config->header_seconds * 1000);
+    conn_await(c, s->config->header_seconds);
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
         mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     if (info && info->client_addr)
@@ -49,6 +59,7 @@ static void conn_begin(struct server *s, struct MHD_Connection *mhd, void **cont
         c->next->link = &c->next;
     s->conns = c;
     s->n_conns++;
+    watch(c, EPOLL_CTL_ADD);
 }
 
 void conn_notify(void *cls, struct MHD_Connection *mhd, void **context,
@@ -63,12 +74,18 @@ void conn_notify(void *cls, struct MHD_Connection *mhd, void **context,
     struct conn *c = *context;
     if (!c)
         return;
+    watch(c, EPOLL_CTL_DEL);
     *c->link = c->next;
     if (c->next)
         c->next->link = c->link;
     s->n_conns--;
     free(c);
     *context = NULL;
+}
+
+void conn_await(struct conn *c, double seconds)
+{
+    c->deadline = front_now_ms() + (c->left ? LEFT_MS : (int64_t)(seconds * 1000));
 }
 
 void conn_kill(struct conn *c)
@@ -98,10 +115,26 @@ int conn_count_address(const struct server *s, const char *address)
     return n;
 }
 
-/* ---- a client that leaves while its answer is being worked on ---- */
+/* ---- clients that leave ---- */
 
-/* libmicrohttpd does not look at suspended connections, so their sockets are watched here. No
- * connection is freed while a batch of events is handled: that happens in the pump after it. */
+/* libmicrohttpd does not look at suspended connections, nor at what follows a request that it has
+ * read half, so every socket is watched here for the other side's closing. A client that closes
+ * only its sending side counts as gone, too, once it waits for a generation. */
+static void conn_left(struct conn *c)
+{
+    struct exchange *ex = c->exchange;
+    c->left = true;
+    if (ex && ex->dispatched) {
+        if (ex->route && (ex->route->flags & ROUTE_GENERATES))
+            generation_gone(ex);
+        return;
+    }
+    int64_t soon = front_now_ms() + LEFT_MS; /* the rest of a request may still be on its way */
+    if (!c->deadline || soon < c->deadline)
+        c->deadline = soon;
+}
+
+/* No connection is freed while a batch of events is handled: that happens in the pump after it. */
 static void on_gone(uv_poll_t *handle, int status, int poll_events)
 {
     (void)status;
@@ -112,7 +145,7 @@ static void on_gone(uv_poll_t *handle, int status, int poll_events)
     do {
         n = epoll_wait(s->gone_epoll, events, 64, 0);
         for (int i = 0; i < n; i++)
-            generation_gone(events[i].data.ptr);
+            conn_left(events[i].data.ptr);
     } while (n == 64);
     httpd_pump(s);
 }
@@ -133,19 +166,4 @@ void conn_watch_stop(struct server *s)
     if (s->gone_epoll >= 0)
         close(s->gone_epoll);
     s->gone_epoll = -1;
-}
-
-void conn_watch(struct exchange *ex)
-{
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = ex};
-    if (!ex->watched && ex->conn)
-        ex->watched = epoll_ctl(ex->server->gone_epoll, EPOLL_CTL_ADD, ex->conn->fd, &event) == 0;
-}
-
-void conn_unwatch(struct exchange *ex)
-{
-    struct epoll_event unused = {0};
-    if (ex->watched)
-        epoll_ctl(ex->server->gone_epoll, EPOLL_CTL_DEL, ex->conn->fd, &unused);
-    ex->watched = false;
 }

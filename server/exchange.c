@@ -219,7 +219,7 @@ static struct exchange *exchange_create(struct server *s, struct MHD_Connection 
         ex->next->link = &ex->next;
     s->exchanges = ex;
     c->exchange = ex;
-    c->deadline = front_now_ms() + (int64_t)(s->config->body_seconds * 1000);
+    conn_await(c, s->config->body_seconds);
     take_id(ex);
     return ex;
 }
@@ -271,7 +271,12 @@ static void dispatch(struct exchange *ex)
     ex->conn->deadline = 0;
     ex->dispatched = true;
     ex->server->n_dispatched++;
-    if (!ex->error.status && r && (r->flags & ROUTE_GENERATES))
+    bool generates = r && (r->flags & ROUTE_GENERATES);
+    if (generates && ex->conn->left) {
+        ex->gone = true;
+        return;
+    }
+    if (!ex->error.status && generates)
         generation_admit(ex);
     if (ex->error.status) {
         exchange_refuse(ex);
@@ -279,8 +284,6 @@ static void dispatch(struct exchange *ex)
         route_preflight(ex);
     } else if (r->work) {
         exchange_suspend(ex);
-        if (r->flags & ROUTE_GENERATES)
-            conn_watch(ex);
         exchange_work(ex, r->work, work_finished);
     } else {
         r->answer(ex);
@@ -313,7 +316,6 @@ void exchange_completed(void *cls, struct MHD_Connection *mhd, void **state,
     if (!ex)
         return;
     *state = NULL;
-    conn_unwatch(ex);
     generation_detach(ex);
     metrics_exchange(&s->metrics, ex);
     access_log(ex);
@@ -322,7 +324,7 @@ void exchange_completed(void *cls, struct MHD_Connection *mhd, void **state,
         ex->next->link = ex->link;
     s->n_dispatched -= ex->dispatched;
     ex->conn->exchange = NULL;
-    ex->conn->deadline = front_now_ms() + (int64_t)(s->config->idle_seconds * 1000);
+    conn_await(ex->conn, s->config->idle_seconds);
     ex->conn = NULL;
     ex->mhd = NULL;
     exchange_unref(ex);

@@ -25,6 +25,7 @@ struct conn {
     int fd;
     int64_t deadline; /* milliseconds of the loop's clock; 0: none */
     struct exchange *exchange;
+    bool left; /* the client has closed its side */
     char address[FRONT_ADDRESS_BYTES];
 };
 
@@ -49,7 +50,7 @@ struct exchange {
     uint64_t body_seen;
     struct strbuf reply; /* what work_run leaves for work_done to send */
 
-    bool suspended, watched, gone, dispatched, answered, completed;
+    bool suspended, gone, dispatched, answered, completed;
     int status;
     uint64_t bytes_out;
     int64_t began;                 /* nanoseconds, monotonic */
@@ -133,17 +134,17 @@ void httpd_wake(struct server *s); /* asks the next httpd_pump to run it */
 
 void conn_notify(void *cls, struct MHD_Connection *mhd, void **context,
                  enum MHD_ConnectionNotificationCode code);
+/* Something must come within that time. */
+void conn_await(struct conn *c, double seconds);
 /* Ends it at once, without waiting for unsent data. */
 void conn_kill(struct conn *c);
 /* Kills those whose deadline has passed. */
 void conn_sweep(struct server *s, int64_t now_ms);
 int conn_count_address(const struct server *s, const char *address);
 void conn_address_text(const struct sockaddr *address, char *out, size_t bytes);
-/* Watches for the client's leaving while a request is being worked on. */
+/* Watches for clients that leave. */
 int conn_watch_start(struct server *s, struct err *err);
 void conn_watch_stop(struct server *s);
-void conn_watch(struct exchange *ex);
-void conn_unwatch(struct exchange *ex);
 
 /* ---- exchange.c ---- */
 

@@ -104,6 +104,21 @@ void generation_sweep(struct server *s, int64_t now_ms);
 /* Ends it with an error: an event in a stream that has begun, else a status. */
 void generation_fail(struct generation *g, const struct api_error *e);
 
+/* ---- generation_stream.c ---- */
+
+void generation_stream_add(struct generation *g, struct job_event *e); /* takes e */
+/* After events were added; `shows`: one of them that a client sees. */
+void generation_stream_advance(struct generation *g, bool shows);
+void generation_stream_sweep(struct generation *g, int64_t now_ms);
+void generation_keep_prompt(struct generation *g, struct job_event *e); /* takes e */
+
+static inline void generation_chain(struct job_event ***last, struct job_event *e)
+{
+    e->next = NULL;
+    **last = e;
+    *last = &e->next;
+}
+
 /* Seconds after which a refused client may try again, from the measured speed. */
 int generation_retry_seconds(struct server *s);
 

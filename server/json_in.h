@@ -6,12 +6,16 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/* Installs the allocator that json_in_parse limits, and seeds the hash tables: once, before any
- * thread is started. */
+/* Installs an allocator that guards json_in_parse, and seeds the hash tables: once, before any
+ * other thread is started. */
 void json_in_setup(void);
 
-/* Parses a request body (an object) within `budget` bytes of memory: small bodies can ask for
- * eighty times their size. Duplicate keys are an error. NULL with ERR_FORMAT or ERR_LIMIT. */
-json_t *json_in_parse(const char *text, size_t bytes, size_t budget, struct err *err);
+/* Parses a request body, which must be an object. Duplicate keys are an error, and so is a body
+ * whose values would take many times its size in memory (small bodies can ask for eighty times).
+ * NULL with ERR_FORMAT, ERR_LIMIT or ERR_NOMEM. Any thread. */
+json_t *json_in_parse(const char *text, size_t bytes, struct err *err);
+
+/* At least the bytes that the values of this text take once parsed. */
+size_t json_in_weight(const char *text, size_t bytes);
 
 #endif

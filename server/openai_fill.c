@@ -1,6 +1,5 @@
 #include "openai.h"
 
-#include "json_in.h"
 #include "siphash.h"
 
 #include <limits.h>
@@ -42,20 +41,8 @@ json_t *openai_request_read(struct exchange *ex, bool chat, struct openai_reques
 {
     const struct schema_field *const tables[] = {
         chat ? openai_chat_fields : openai_completion_fields, openai_common_fields, NULL};
-    struct err err;
-    size_t budget = 8 * ex->body.len + ((size_t)1 << 20);
-    json_t *root = json_in_parse(ex->body.data ? ex->body.data : "", ex->body.len, budget, &err);
     *out = openai_request_default;
-    if (!root) {
-        api_refuse(&ex->error, err.code == ERR_LIMIT ? 413 : 400, "invalid_json", NULL, "%s",
-                   err.text);
-        return NULL;
-    }
-    if (schema_read(tables, root, out, unknown, &ex->error)) {
-        json_decref(root);
-        return NULL;
-    }
-    return root;
+    return schema_read_body(ex->body.data, ex->body.len, tables, out, unknown, &ex->error);
 }
 
 /* ---- lists ---- */

@@ -1,6 +1,7 @@
 #include "openai.h"
 
 #include "api.h"
+#include "json_in.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,9 +78,8 @@ static void open_arguments(json_t *message)
     {
         json_t *function = json_object_get(call, "function");
         json_t *arguments = json_object_get(function, "arguments");
-        json_t *opened = json_is_string(arguments)
-                             ? json_loads(json_string_value(arguments), 0, NULL)
-                             : NULL;
+        size_t n = json_string_length(arguments);
+        json_t *opened = n ? json_in_parse(json_string_value(arguments), n, NULL) : NULL;
         if (opened)
             json_object_set_new(function, "arguments", opened);
     }
@@ -106,9 +106,14 @@ static json_t *message_of(const json_t *message, size_t at, struct api_error *e)
         api_no_memory(e); /* unless there is an error already */
         return NULL;
     }
-    json_object_set_new(out, "content", content);
-    json_object_set_new(out, "role", json_string(role));
+    int failed = json_object_set_new(out, "content", content);
+    failed |= json_object_set_new(out, "role", json_string(role));
     open_arguments(out);
+    if (failed) {
+        json_decref(out);
+        api_no_memory(e);
+        return NULL;
+    }
     return out;
 }
 
@@ -136,33 +141,42 @@ static json_t *context_of(const struct openai_request *r, bool generate, struct 
     json_t *context = messages ? json_object() : NULL;
     if (!context) {
         json_decref(messages);
+        api_no_memory(e); /* unless there is an error already */
         return NULL;
     }
+    int failed = json_object_set_new(context, "messages", messages);
     if (r->template_kwargs)
-        json_object_update(context, (json_t *)r->template_kwargs);
+        failed |= json_object_update_missing(context, (json_t *)r->template_kwargs);
     if (r->documents)
-        json_object_set(context, "documents", (json_t *)r->documents);
+        failed |= json_object_set(context, "documents", (json_t *)r->documents);
     if (r->reasoning_effort)
-        json_object_set_new(context, "reasoning_effort", json_string(r->reasoning_effort));
-    json_object_set_new(context, "add_generation_prompt", json_boolean(generate));
-    json_object_set_new(context, "messages", messages);
+        failed |= json_object_set_new(context, "reasoning_effort",
+                                      json_string(r->reasoning_effort));
+    failed |= json_object_set_new(context, "add_generation_prompt", json_boolean(generate));
+    if (failed) {
+        json_decref(context);
+        api_no_memory(e);
+        return NULL;
+    }
     return context;
 }
 
-static void set_piece(json_t *object, const char *name, const struct tokenizer *t, int32_t id)
+static int set_piece(json_t *object, const char *name, const struct tokenizer *t, int32_t id)
 {
     size_t n;
     const char *piece = id >= 0 ? tok_piece(t, id, true, &n) : NULL;
-    json_t *text = piece ? json_stringn(piece, n) : NULL;
-    if (text)
-        json_object_set_new(object, name, text);
+    return piece ? json_object_set_new(object, name, json_stringn(piece, n)) : 0;
 }
 
-static json_t *trusted_of(const struct tokenizer *t)
+static json_t *trusted_of(const struct tokenizer *t, struct api_error *e)
 {
     json_t *trusted = json_object();
-    set_piece(trusted, "bos_token", t, tok_bos(t));
-    set_piece(trusted, "eos_token", t, tok_eos(t));
+    if (!trusted || set_piece(trusted, "bos_token", t, tok_bos(t)) ||
+        set_piece(trusted, "eos_token", t, tok_eos(t))) {
+        json_decref(trusted);
+        api_no_memory(e);
+        return NULL;
+    }
     return trusted;
 }
 
@@ -198,11 +212,25 @@ static int cut_after(struct chat_text *text, const json_t *messages, struct api_
 
 /* ---- rendering ---- */
 
+static int render_context(const struct server *s, const json_t *context, struct chat_text *out,
+                          struct api_error *e)
+{
+    struct err err = {0};
+    json_t *trusted = trusted_of(s->tokenizer, e);
+    if (!trusted)
+        return -1;
+    int failed = chat_template_render(s->chat_template, context, trusted, time(NULL), out, &err);
+    json_decref(trusted);
+    if (failed)
+        return api_refuse(e, failed == ERR_NOMEM ? 500 : 400, "template_error", "messages",
+                          "the chat template refused: %s", err.text);
+    return 0;
+}
+
 static int render(const struct server *s, const struct openai_request *r, struct chat_text *out,
                   struct api_error *e)
 {
     bool generate = !json_is_false(r->add_generation_prompt) && !r->continue_final;
-    struct err err = {0};
     if (!s->chat_template)
         return api_refuse(e, 400, "no_chat_template", NULL, "this model cannot chat: %s",
                           s->template_error.text);
@@ -212,14 +240,9 @@ static int render(const struct server *s, const struct openai_request *r, struct
     json_t *context = context_of(r, generate, e);
     if (!context)
         return -1;
-    json_t *trusted = trusted_of(s->tokenizer);
-    int failed = chat_template_render(s->chat_template, context, trusted, time(NULL), out, &err);
-    if (failed)
-        api_refuse(e, failed == ERR_NOMEM ? 500 : 400, "template_error", "messages",
-                   "the chat template refused: %s", err.text);
-    else if (r->continue_final)
+    int failed = render_context(s, context, out, e);
+    if (!failed && r->continue_final)
         failed = cut_after(out, json_object_get(context, "messages"), e);
-    json_decref(trusted);
     json_decref(context);
     return failed;
 }

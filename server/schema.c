@@ -1,5 +1,7 @@
 #include "schema.h"
 
+#include "json_in.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -165,4 +167,28 @@ int schema_read(const struct schema_field *const *tables, const json_t *object, 
             unknown->names[unknown->n++] = name;
     }
     return 0;
+}
+
+static const struct {
+    int error, status;
+    const char *code;
+} refusals[] = {
+    {ERR_FORMAT, 400, "invalid_json"},
+    {ERR_LIMIT, 413, "request_too_large"},
+    {ERR_NOMEM, 500, "out_of_memory"},
+};
+
+json_t *schema_read_body(const char *body, size_t bytes, const struct schema_field *const *tables,
+                         void *out, struct schema_unknown *unknown, struct api_error *e)
+{
+    struct err err;
+    json_t *root = json_in_parse(body ? body : "", bytes, &err);
+    for (size_t i = 0; !root && i < sizeof refusals / sizeof *refusals; i++)
+        if (refusals[i].error == err.code)
+            api_refuse(e, refusals[i].status, refusals[i].code, NULL, "%s", err.text);
+    if (root && schema_read(tables, root, out, unknown, e)) {
+        json_decref(root);
+        root = NULL;
+    }
+    return root;
 }

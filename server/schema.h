@@ -51,6 +51,11 @@ struct schema_unknown {
 int schema_read(const struct schema_field *const *tables, const json_t *object, void *out,
                 struct schema_unknown *unknown, struct api_error *e);
 
+/* Parses a request body within a memory budget and reads it. NULL with the error, else the JSON,
+ * which `out` points into: json_decref it later. body may be NULL when it is empty. */
+json_t *schema_read_body(const char *body, size_t bytes, const struct schema_field *const *tables,
+                         void *out, struct schema_unknown *unknown, struct api_error *e);
+
 int64_t schema_int(const json_t *value); /* of SCHEMA_INT */
 
 /* For harmless: */

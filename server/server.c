@@ -193,7 +193,7 @@ int server_run(struct server *s, struct engine *engine, struct err *err)
     s->engine = engine;
     s->tokenizer = model_tokenizer(s->config->model);
     s->chat_template = model_chat_template(s->config->model, &s->template_error);
-    if (httpd_start(s, err) || conn_watch_start(s, err) || drain_start(s, err) ||
+    if (conn_watch_start(s, err) || httpd_start(s, err) || drain_start(s, err) ||
         listen_start(s, err)) {
         stop(s);
         return err->code;
