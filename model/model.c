@@ -111,6 +111,20 @@ double model_attention_share(uint64_t parameters, int layers, int width, double 
     return a / (2.0 * (double)parameters + a);
 }
 
+double model_plan_attention_share(const struct model_plan *p, int context)
+{
+    /* All layers have heads of one shape: a group has as many of them as it has of the bytes. */
+    double seen = 0, bytes = 0;
+    for (int g = 0; g < p->kv.groups; g++) {
+        const struct kv_group_config *group = &p->kv.group[g];
+        int most = group->window && group->window < context ? group->window : context;
+        seen += (double)group->block_bytes * most;
+        bytes += (double)group->block_bytes;
+    }
+    int width = p->heads * (p->key_size + p->value_size) / 2;
+    return model_attention_share(p->parameters, p->layers, width, seen / bytes);
+}
+
 /* ---- loading ---- */
 
 /* Walks all matrices of the plan that are multiplied with. */

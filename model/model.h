@@ -229,6 +229,9 @@ size_t model_kv_bytes(const struct model_plan *p, int n);
 /* Attention's share of the arithmetic at a context: a / (2 N + a), a = 4 * layers * width * context
  * (N parameters). */
 double model_attention_share(uint64_t parameters, int layers, int width, double context);
+/* The same for a plan, whose layers see no further than their windows and whose heads together may
+ * be wider or narrower than the model. */
+double model_plan_attention_share(const struct model_plan *p, int context);
 
 /* Reads and packs the weights, allocates scratch; uses the pool from now on. progress may be NULL.
  */

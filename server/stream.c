@@ -1,5 +1,3 @@
-#define _GNU_SOURCE /* memmem */
-
 #include "stream.h"
 
 #include <stdlib.h>
@@ -64,32 +62,72 @@ size_t utf8_append(struct strbuf *out, const char *bytes, size_t n, bool all)
 
 /* ---- stop strings ---- */
 
-/* The earliest complete stop string: its index, and where it starts. */
-static int find_stop(const struct stream *s, size_t *start)
+/* shorter[i]: the longest proper prefix of the stop string that ends its first i + 1 bytes. */
+static void fill_shorter(const char *stop, size_t bytes, uint32_t *shorter)
+{
+    uint32_t m = 0;
+    for (size_t i = 1; i < bytes; i++) {
+        while (m && stop[i] != stop[m])
+            m = shorter[m - 1];
+        m += stop[i] == stop[m];
+        shorter[i] = m;
+    }
+}
+
+static void prepare_stops(struct stream *s)
+{
+    size_t total = 0, at = 0;
+    for (int i = 0; i < s->stops.n; i++)
+        total += s->stops.bytes[i];
+    if (!total)
+        return;
+    s->matched = calloc((size_t)s->stops.n, sizeof *s->matched);
+    s->shorter = calloc(total, sizeof *s->shorter);
+    s->failed = !s->matched || !s->shorter;
+    for (int i = 0; i < s->stops.n && !s->failed; at += s->stops.bytes[i++])
+        fill_shorter(s->stops.strings[i], s->stops.bytes[i], s->shorter + at);
+}
+
+/* The text grows by a byte. The longest stop string that is complete with it, or -1. */
+static int match_byte(struct stream *s, char byte)
 {
     int found = -1;
-    for (int i = 0; i < s->stops.n; i++) {
-        const char *at = memmem(s->text.data, s->text.len, s->stops.strings[i], s->stops.bytes[i]);
-        size_t pos = at ? (size_t)(at - s->text.data) : 0;
-        if (at && (found < 0 || pos < *start)) {
-            found = i;
-            *start = pos;
+    const uint32_t *shorter = s->shorter;
+    for (int i = 0; i < s->stops.n; shorter += s->stops.bytes[i++]) {
+        const char *stop = s->stops.strings[i];
+        uint32_t m = s->matched[i];
+        while (m && stop[m] != byte)
+            m = shorter[m - 1];
+        m += stop[m] == byte;
+        if (m == s->stops.bytes[i]) {
+            found = found < 0 || s->stops.bytes[found] < m ? i : found;
+            m = shorter[m - 1];
         }
+        s->matched[i] = m;
     }
     return found;
+}
+
+/* The first stop string that bytes[0, n) complete; *used: how many of them that takes. */
+static int match_bytes(struct stream *s, const char *bytes, size_t n, bool match, size_t *used)
+{
+    *used = n;
+    for (size_t at = 0; s->matched && !s->failed && at < n; at++) {
+        int found = match_byte(s, bytes[at]);
+        if (found >= 0 && match) {
+            *used = at + 1;
+            return found;
+        }
+    }
+    return -1;
 }
 
 /* Bytes at the end of the text that may be the beginning of a stop string. */
 static size_t held_back(const struct stream *s)
 {
     size_t most = 0;
-    for (int i = 0; i < s->stops.n; i++) {
-        size_t n = s->stops.bytes[i] - 1 < s->text.len ? s->stops.bytes[i] - 1 : s->text.len;
-        while (n > most && memcmp(s->text.data + s->text.len - n, s->stops.strings[i], n))
-            n--;
-        if (n > most)
-            most = n;
-    }
+    for (int i = 0; s->matched && !s->failed && i < s->stops.n; i++)
+        most = s->matched[i] > most ? s->matched[i] : most;
     return most;
 }
 
@@ -106,6 +144,7 @@ static void cut(struct stream *s, size_t at)
 void stream_init(struct stream *s, const struct stream_stops *stops)
 {
     *s = (struct stream){.stops = *stops};
+    prepare_stops(s);
 }
 
 void stream_finish(struct stream *s)
@@ -114,6 +153,8 @@ void stream_finish(struct stream *s)
         free(s->tokens[i].top);
     free(s->tokens);
     free(s->ends);
+    free(s->matched);
+    free(s->shorter);
     strbuf_finish(&s->text);
     *s = (struct stream){0};
 }
@@ -138,18 +179,20 @@ static bool grow(struct stream *s)
 int stream_push(struct stream *s, const struct job_token *token, const char *bytes, size_t n,
                 bool match_stops)
 {
-    size_t start = 0;
-    strbuf_add(&s->text, bytes, n);
-    if (!grow(s) || s->text.failed) {
+    size_t used;
+    int stop = match_bytes(s, bytes, n, match_stops, &used);
+    strbuf_add(&s->text, bytes, used);
+    if (s->failed || !grow(s) || s->text.failed) {
         s->failed = true;
         free(token->top);
         return -1;
     }
     s->tokens[s->n_tokens] = *token;
     s->ends[s->n_tokens++] = s->text.len;
-    int stop = match_stops ? find_stop(s, &start) : -1;
-    if (stop >= 0)
-        cut(s, start + (s->stops.include ? s->stops.bytes[stop] : 0));
+    if (stop < 0)
+        return -1;
+    cut(s, s->text.len - (s->stops.include ? 0 : s->stops.bytes[stop]));
+    memset(s->matched, 0, (size_t)s->stops.n * sizeof *s->matched);
     return stop;
 }
 
@@ -165,7 +208,7 @@ static struct job_token *join_tokens(struct job_token *from, int n)
     struct token_logprob *at = (struct token_logprob *)(all + n);
     for (int i = 0; i < n; i++) {
         all[i] = from[i];
-        all[i].top = at;
+        all[i].top = from[i].n_top ? at : NULL;
         if (from[i].n_top)
             memcpy(at, from[i].top, (size_t)from[i].n_top * sizeof *at);
         at += from[i].n_top;

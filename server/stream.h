@@ -18,6 +18,10 @@ struct stream_stops {
 
 struct stream {
     struct stream_stops stops;
+    uint32_t *matched;  /* [stops.n] bytes of the stop string that end the text */
+    uint32_t *shorter;  /* for each byte of each stop string: where matching goes on after it
+                           (Knuth, Morris, Pratt), so that a byte costs the same however much is
+                           held back */
     struct strbuf text; /* bytes not yet sent */
     struct job_token *
         tokens; /* tokens not yet sent; their `top` are their own allocations until they are sent */
@@ -26,12 +30,15 @@ struct stream {
     bool failed; /* out of memory */
 };
 
+/* Keeps stops->strings. Out of memory shows in s->failed, as below. */
 void stream_init(struct stream *s, const struct stream_stops *stops);
 void stream_finish(struct stream *s);
 
 /* Adds a token and its text. Takes token->top (malloc'd or NULL) over. match_stops: false while too
- * few tokens have been made. Returns the index of the stop string that is now complete, or -1.
- * After a match the stream is cut there and ends with stream_flush. */
+ * few tokens have been made: a stop string that is complete then is text like any other. Returns
+ * the index of the stop string that is complete first, byte by byte (of several at one byte the
+ * longest), or -1; how the text is cut into tokens makes no difference. After a match the stream is
+ * cut there and ends with stream_take(all). */
 int stream_push(struct stream *s, const struct job_token *token, const char *bytes, size_t n,
                 bool match_stops);
 

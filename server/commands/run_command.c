@@ -107,12 +107,16 @@ static int fill_job(struct run *r, struct job *j, struct err *err)
     return rc;
 }
 
-static void add_message(struct run *r, const char *role, const char *text, size_t n)
+/* JSON holds nothing but UTF-8, and neither does a chat template. */
+static int add_message(struct run *r, const char *role, const char *text, size_t n, struct err *err)
 {
     json_t *content = json_stringn(text, n);
-    if (content)
-        json_array_append_new(r->messages,
-                              json_pack("{s:s, s:o}", "role", role, "content", content));
+    if (!content)
+        return err_set(err, ERR_ARG, "the %s message is not UTF-8 text", role);
+    if (json_array_append_new(r->messages,
+                              json_pack("{s:s, s:o}", "role", role, "content", content)))
+        return err_set(err, ERR_NOMEM, "no memory for a message");
+    return 0;
 }
 
 static int answer(struct run *r, struct err *err)
@@ -129,14 +133,16 @@ static int answer(struct run *r, struct err *err)
     job_unref(j);
     if (rc)
         return rc;
-    puts(a.finish == FINISH_LENGTH ? " [...]" : "");
+    putchar('\n');
+    fflush(stdout);
+    if (a.finish == FINISH_LENGTH)
+        fprintf(stderr, "[cut at %d tokens]\n", a.completion_tokens);
     double after_first = a.seconds - a.seconds_to_first;
     if (isatty(STDERR_FILENO) && a.completion_tokens > 1 && after_first > 0)
         fprintf(stderr, "[%d + %d tokens, %d cached; first after %.2f s, then %.1f a second]\n",
                 a.prompt_tokens, a.completion_tokens, a.cached_tokens, a.seconds_to_first,
                 (a.completion_tokens - 1) / after_first);
-    add_message(r, "assistant", r->answer.data ? r->answer.data : "", r->answer.len);
-    return 0;
+    return add_message(r, "assistant", r->answer.data ? r->answer.data : "", r->answer.len, err);
 }
 
 static int chat(struct run *r, struct err *err)
@@ -157,8 +163,9 @@ static int chat(struct run *r, struct err *err)
             n--;
         if (n == 0)
             continue;
-        add_message(r, "user", line, (size_t)n);
-        rc = answer(r, err);
+        rc = add_message(r, "user", line, (size_t)n, err);
+        if (rc == 0)
+            rc = answer(r, err);
         if (rc)
             break;
     }
@@ -189,14 +196,14 @@ static int run_model(struct run *r, struct err *err)
     rc = engine_create(&config, &r->terminal.engine, err);
     if (rc)
         return rc;
+    struct sigaction action = {.sa_handler = on_interrupt};
+    sigaction(SIGINT, &action, NULL);
     if (s->system)
-        add_message(r, "system", s->system, strlen(s->system));
-    if (s->prompt) {
-        add_message(r, "user", s->prompt, strlen(s->prompt));
-        rc = answer(r, err);
-    } else {
-        rc = chat(r, err);
-    }
+        rc = add_message(r, "system", s->system, strlen(s->system), err);
+    if (rc == 0 && s->prompt)
+        rc = add_message(r, "user", s->prompt, strlen(s->prompt), err);
+    if (rc == 0)
+        rc = s->prompt ? answer(r, err) : chat(r, err);
     engine_destroy(r->terminal.engine);
     return rc;
 }
@@ -205,8 +212,6 @@ int command_run(const struct settings *s)
 {
     struct err err;
     struct run r = {.settings = s, .messages = json_array()};
-    struct sigaction action = {.sa_handler = on_interrupt};
-    sigaction(SIGINT, &action, NULL);
     terminal_init(&r.terminal);
     int rc = run_model(&r, &err);
     if (rc)

@@ -53,6 +53,11 @@ static int open_model(struct session *s, const struct settings *settings, struct
     return model_open(&options, &s->model, err);
 }
 
+static size_t fixed_bytes(const struct budget *b)
+{
+    return b->weights + b->scratch + b->logits + b->process;
+}
+
 /* The cache's bookkeeping grows with its arena: take the whole rest first, then what the
  * bookkeeping of that costs. */
 static void divide(struct session *s, size_t total)
@@ -66,7 +71,7 @@ static void divide(struct session *s, size_t total)
         .logits = (MODEL_LOGIT_ROWS + 1) * (size_t)p->vocabulary * sizeof(float),
         .process = PROCESS_BYTES,
     };
-    size_t fixed = b->weights + b->scratch + b->logits + b->process;
+    size_t fixed = fixed_bytes(b);
     if (total <= fixed)
         return;
     struct kv_config kv = p->kv;
@@ -91,23 +96,41 @@ static double mib(size_t bytes)
     return (double)bytes / (1 << 20);
 }
 
+/* Two blocks of keys and values, and what must be there beside them. */
+static size_t least_arena(const struct session *s)
+{
+    return model_kv_bytes(model_plan(s->model), 2 * KV_BLOCK_TOKENS);
+}
+
+/* divide() turned round: the bookkeeping is that of the arena and itself. */
+size_t session_least(const struct session *s)
+{
+    struct kv_config kv = model_plan(s->model)->kv;
+    size_t arena = least_arena(s), overhead;
+    kv.arena_bytes = arena;
+    while (overhead = kv_overhead_bytes(&kv), kv.arena_bytes < arena + overhead)
+        kv.arena_bytes = arena + overhead;
+    return fixed_bytes(&s->budget) + kv.arena_bytes;
+}
+
+bool session_fits(const struct session *s)
+{
+    return s->budget.arena >= least_arena(s);
+}
+
 int session_open(struct session *s, const struct settings *settings, struct err *err)
 {
     int rc = session_plan(s, settings, err);
-    if (rc)
+    if (rc || session_fits(s))
         return rc;
     const struct budget *b = &s->budget;
-    size_t least = model_kv_bytes(model_plan(s->model), 2 * KV_BLOCK_TOKENS);
-    if (b->arena >= least)
-        return 0;
-    size_t needed = b->weights + b->scratch + b->logits + b->process + b->overhead + least;
+    size_t least = session_least(s);
     return err_set(err, ERR_LIMIT,
-                   "%s does not fit: it needs %.0f MiB (weights %.0f, scratch %.0f, logits %.0f, "
-                   "program %.0f, at least %.1f "
-                   "for keys and values), and the memory budget is %.0f MiB; raise --memory or "
-                   "lower --batch-tokens",
-                   settings->model, mib(needed), mib(b->weights), mib(b->scratch), mib(b->logits),
-                   mib(b->process), mib(b->overhead + least), mib(b->total));
+                   "%s does not fit: it needs %.1f MiB (weights %.1f, scratch %.1f, logits %.1f, "
+                   "program %.1f, at least %.1f for keys and values), and the memory budget is "
+                   "%.1f MiB; raise --memory or lower --batch-tokens or --ctx",
+                   settings->model, mib(least), mib(b->weights), mib(b->scratch), mib(b->logits),
+                   mib(b->process), mib(least - fixed_bytes(b)), mib(b->total));
 }
 
 int session_load(struct session *s, size_t most_kv_bytes, struct err *err)

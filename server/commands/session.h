@@ -31,6 +31,9 @@ struct session {
 int session_open(struct session *s, const struct settings *settings, struct err *err);
 /* As session_open, but a budget that is too small is no error (arena is 0 then). */
 int session_plan(struct session *s, const struct settings *settings, struct err *err);
+/* Of a planned session: the smallest budget it runs in, and whether its own is no smaller. */
+size_t session_least(const struct session *s);
+bool session_fits(const struct session *s);
 /* Loads the weights and makes the cache. most_kv_bytes: more than that is not needed (0: no limit).
  */
 int session_load(struct session *s, size_t most_kv_bytes, struct err *err);
