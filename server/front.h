@@ -95,10 +95,12 @@ struct server {
     uv_signal_t term, interrupt, hangup;
     struct listener listeners[FRONT_LISTENERS];
     int n_listeners, port;
+    bool unix_bound; /* the socket file is ours to remove */
     int spare_fd; /* given up for a moment to refuse clients when the process is out of descriptors
                    */
 
     struct MHD_Daemon *daemon;
+    char *tls_certificate, *tls_key; /* PEM texts, or NULL: plain HTTP */
     int gone_epoll;
     bool pump_wanted, pump_rerun;
     struct conn *conns;
@@ -129,6 +131,12 @@ void httpd_stop(struct server *s); /* nothing may be suspended */
 /* At the end of every loop callback: runs the daemon when something was resumed or queued. */
 void httpd_pump(struct server *s);
 void httpd_wake(struct server *s); /* asks the next httpd_pump to run it */
+
+/* ---- tls.c ---- */
+
+/* Reads the certificate and the key where the configuration has them. */
+int tls_read(struct server *s, struct err *err);
+void tls_forget(struct server *s);
 
 /* ---- conn.c: connections, their deadlines and their ends ---- */
 

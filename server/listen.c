@@ -119,6 +119,7 @@ static int open_unix(struct server *s, struct err *err)
     int fd = bind_socket(AF_UNIX, (const struct sockaddr *)&address, sizeof address);
     if (fd < 0)
         return err_set(err, ERR_IO, "the socket '%s' cannot be served: %s", path, strerror(errno));
+    s->unix_bound = true;
     return add(s, fd, true, err);
 }
 
@@ -279,8 +280,9 @@ void listen_close(struct server *s)
 {
     for (int i = 0; i < s->n_listeners; i++)
         close(s->listeners[i].fd);
-    if (s->n_listeners && s->config->unix_path)
+    if (s->unix_bound)
         unlink(s->config->unix_path);
+    s->unix_bound = false;
     if (s->spare_fd >= 0)
         close(s->spare_fd);
     s->spare_fd = -1;

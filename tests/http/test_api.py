@@ -569,6 +569,12 @@ def test_unix_socket():
                 c.close()
                 server.wait_note("cancel", 1, 1)
             assert not os.path.exists(path)
+        with Server("host=", f"unix={path}") as server:
+            import lib
+            r = subprocess.run([lib.PROGRAM, f"unix={path}"], capture_output=True, text=True)
+            assert r.returncode == 1 and "in use" in r.stderr and os.path.exists(path), r.stderr
+            server.address = path
+            server.alive()
         with socket.socket(socket.AF_UNIX) as stale:
             stale.bind(path)
         with Server("host=", f"unix={path}"):
