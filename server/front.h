@@ -85,6 +85,7 @@ struct server {
     int64_t created; /* seconds since 1970 */
     uint64_t salt_key[2];
     struct key_list file_keys;
+    struct strbuf unknown_fields; /* names that were logged, so that each is logged once */
     int access_fd;
 
     uv_loop_t loop;

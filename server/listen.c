@@ -147,6 +147,8 @@ int listen_open(struct server *s, struct err *err)
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (s->config->inherited && open_inherited(s, err))
         return err->code;
+    if (s->n_listeners) /* whoever opened them has chosen the addresses */
+        return 0;
     if (s->config->host && open_tcp(s, err))
         return err->code;
     if (s->config->unix_path && open_unix(s, err))

@@ -222,5 +222,6 @@ void server_destroy(struct server *s)
     listen_close(s);
     access_stop(s);
     tls_forget(s);
+    strbuf_finish(&s->unknown_fields);
     free(s);
 }
