@@ -107,7 +107,7 @@ struct server {
     struct conn *conns;
     int n_conns;
     struct exchange *exchanges;
-    int n_dispatched, n_generations, n_working;
+    int n_dispatched, n_working;
     int queued;
     int64_t queued_tokens;
 

@@ -174,7 +174,6 @@ void generation_answer(struct exchange *ex)
     g->submitted = g->counted = true;
     s->queued++;
     s->queued_tokens += g->options.prompt_tokens;
-    s->n_generations++;
 }
 
 /* ---- the engine's events ---- */
@@ -383,7 +382,6 @@ void generation_detach(struct exchange *ex)
     cancel(g);
     g->job->owner = NULL;
     g->exchange = NULL;
-    g->server->n_generations--;
 }
 
 void generation_fail(struct generation *g, const struct api_error *e)

@@ -210,7 +210,7 @@ void server_destroy(struct server *s)
 {
     if (!s)
         return;
-    if (s->loop.data || s->bell.loop) {
+    if (s->bell.loop) {
         front_close((uv_handle_t *)&s->bell);
         front_close((uv_handle_t *)&s->pump_timer);
         front_close((uv_handle_t *)&s->sweep_timer);

@@ -197,15 +197,17 @@ def test_68_1000_idle_and_1000_slow_streams_in_64_mib():
 
 
 def test_69_sigterm_finishes_streams_exit0():
-    server = Server("sequences=1")
+    server = Server("sequences=1", "hold_seconds=0.1")
     running = open_stream(server, "@pace=150;x", max_tokens=10)
+    begun = open_stream(server, "hi")  # queued, but its 200 is out
     idle = server.connect()
     idle.request("GET", "/health")
     assert idle.response().status == 200
     queued = server.connect()
     queued.request("POST", "/v1/completions", completion("hi"))
-    server.wait_note("submit", 2)
+    server.wait_note("submit", 3)
     server.signal(signal.SIGTERM)
+    assert begun.event()["error"]["code"] == "server_shutting_down" and begun.event() is None
     r = queued.response()
     assert r.status == 503 and r.headers["connection"].lower() == "close", r.status
     assert int(r.headers["retry-after"]) > 0 and r.error()["code"] == "server_shutting_down"
