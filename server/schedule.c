@@ -50,10 +50,10 @@ int sched_victim(const struct sched_seq *seqs, int n, int needy)
 int sched_prompt_budget(double target_ms, double step_ms_without, double ms_per_prompt_token,
                         int smallest, int most)
 {
-    if (ms_per_prompt_token <= 0)
+    if (!(ms_per_prompt_token > 0) || smallest > most)
         return most;
     double tokens = (target_ms - step_ms_without) / ms_per_prompt_token;
-    if (tokens <= smallest)
+    if (!(tokens > smallest))
         return smallest;
     return tokens >= most ? most : (int)tokens;
 }

@@ -23,15 +23,18 @@ struct sched_limits {
 };
 
 /* Fills grant: each decoding sequence gets its token, then prompts get chunks, by priority and
- * arrival. Reorders seqs that way. Returns the sum of grants. */
+ * arrival. Reorders seqs that way. Returns the sum of grants. With n <= step_tokens everybody who
+ * decodes gets a token, and the first prompt in line gets at least one: nobody starves within a
+ * priority. */
 int sched_plan(struct sched_seq *seqs, int n, const struct sched_limits *limits);
 
-/* Which of the sequences must give its memory back so that `needy` (an index) can grow: of those that
- * hold some, the last in line, if it comes after needy; else -1. */
+/* Which of the sequences must give its memory back so that `needy` (an index) can grow: of those
+ * that hold some, the last in line, if it comes after needy; else -1. */
 int sched_victim(const struct sched_seq *seqs, int n, int needy);
 
 /* Prompt tokens for a step so that the gap between two tokens of a running stream stays near
- * target_ms, given the measured cost. At least `least`, at most `most`. */
+ * target_ms, given the measured cost (0: not known yet). At least `least`, at most `most`, which
+ * goes first; whatever was measured. */
 int sched_prompt_budget(double target_ms, double step_ms_without, double ms_per_prompt_token,
                         int least, int most);
 
