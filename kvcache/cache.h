@@ -9,8 +9,8 @@
  * A node is up to 32 positions of one chain of tokens: those of one block in each group. Only full
  * nodes have children, so depth d holds positions [32 d, 32 d + 32). Siblings are kept in the order
  * of their tokens (a treap); chains that part within a block are siblings with equal first tokens,
- * each with its own copy of the shared slots. Nodes of depth 0 are siblings, ordered by salt first:
- * that is all the separation of tenants takes.
+ * each with its own copy of the shared slots. The order goes by salt first: that is all the
+ * separation of tenants takes. A node under another salt than its parent's follows a public prefix.
  *
  * A running sequence is a path of nodes from depth 0. It holds a reference on every block that it
  * still needs; a node without users and a block without references may be evicted. A node outside
@@ -54,6 +54,7 @@ struct kv_seq {
     int cap;                      /* of path and blocks */
     int32_t *prompt;              /* what it is going to produce */
     int n_prompt;
+    int limit;   /* what it would take of the prompt from others */
     int counted; /* tokens that have been counted as hits */
 };
 
@@ -146,12 +147,13 @@ void kv_tree_remove(struct kv_cache *c, struct kv_node *n);
 /* Changes the tokens of a node: cuts it to `keep` and appends. */
 void kv_tree_retoken(struct kv_cache *c, struct kv_node *n, int keep, const int32_t *tokens,
                      int count);
-/* The child (parent NULL: depth 0 under the salt) with the most leading tokens in common with
+/* The child under the salt (parent NULL: of depth 0) with the most leading tokens in common with
  * tokens[0, n), n <= 32; of equals, one that holds more. *common is 0 and NULL returned when no
  * child begins alike. */
 struct kv_node *kv_tree_find(const struct kv_cache *c, const struct kv_node *parent, uint64_t salt,
                              const int32_t *tokens, int n, int *common);
-/* Another sibling with the very same tokens and as many stored, or NULL. */
+/* Another sibling with the very same tokens, all stored, under its salt or the public one, or NULL.
+ * Siblings under the public salt exist only where all before is public. */
 struct kv_node *kv_tree_twin(const struct kv_cache *c, const struct kv_node *n);
 /* Moves all children of one node to another of equal depth. */
 void kv_tree_adopt(struct kv_cache *c, struct kv_node *to, struct kv_node *from);

@@ -39,7 +39,10 @@ static void check_seq(const struct kv_seq *s)
     for (int i = 0; i < s->n_path; i++) {
         const struct kv_node *n = s->path[i];
         int used = kv_min(s->length - i * KV_BLOCK_TOKENS, KV_BLOCK_TOKENS);
-        REQUIRE(n->id && n->depth == i && n->salt == s->salt && n->n >= used);
+        REQUIRE(n->id && n->depth == i && n->n >= used);
+        REQUIRE(n->salt == s->salt || (n->salt == KV_SALT_PUBLIC && !s->detached));
+        REQUIRE(i == 0 || s->path[i - 1]->salt == n->salt ||
+                s->path[i - 1]->salt == KV_SALT_PUBLIC);
         REQUIRE(n->in_tree == s->in_tree && n->users > 0);
         REQUIRE(!s->in_tree || n->parent == (i ? s->path[i - 1] : NULL));
         REQUIRE(n->stored >= kv_min(s->ready - i * KV_BLOCK_TOKENS, used));

@@ -43,7 +43,7 @@ size_t kv_overhead_bytes(const struct kv_config *config)
     if (kv_arena_plan(&a, config, NULL))
         return 0;
     size_t blocks = most_nodes(config, &a);
-    size_t nodes = blocks * (has_full_group(config) ? 1 : 2) + KV_NODE_CHUNK;
+    size_t nodes = blocks * (has_full_group(config) ? 1 : 2) + 2 * KV_NODE_CHUNK;
     size_t tables = power_of_two(blocks) * (sizeof(struct kv_node *) + 2 * sizeof(uint32_t));
     return sizeof(struct kv_cache) + kv_arena_overhead(&a) + tables + 4 * MEM_LINE +
            nodes * (sizeof(struct kv_node) + 2 * sizeof(struct kv_node *));

@@ -35,6 +35,10 @@ struct kv_config {
     bool share;         /* false: no prefix is ever reused */
 };
 
+/* What is computed under this salt may be reused under every salt, for prefixes that an operator
+ * has named. */
+#define KV_SALT_PUBLIC UINT64_MAX
+
 struct kv_cache;
 struct kv_seq;
 

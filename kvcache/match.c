@@ -1,7 +1,5 @@
 #include "cache.h"
 
-#include <assert.h>
-
 int kv_resume_point(const struct kv_cache *c, struct kv_node *const *path, int tokens)
 {
     int best = 0, held_from[KV_MAX_GROUPS] = {0};
@@ -18,6 +16,22 @@ int kv_resume_point(const struct kv_cache *c, struct kv_node *const *path, int t
     return best;
 }
 
+/* Under its own salt, or, as long as all before is public, also under the public one. */
+static struct kv_node *find_child(const struct kv_seq *s, const struct kv_node *parent,
+                                  const int32_t *tokens, int n, int *common)
+{
+    struct kv_node *own = kv_tree_find(s->cache, parent, s->salt, tokens, n, common);
+    if (s->salt == KV_SALT_PUBLIC || (parent && parent->salt != KV_SALT_PUBLIC) || *common == n)
+        return own;
+    int public_common;
+    struct kv_node *public = kv_tree_find(s->cache, parent, KV_SALT_PUBLIC, tokens, n,
+                                          &public_common);
+    if (public_common <= *common)
+        return own;
+    *common = public_common;
+    return public;
+}
+
 /* Follows tokens[0, limit) from the last full node of s; writes the nodes found behind it to
  * `path` (which may be the sequence's own, beyond what it uses). */
 static int follow(const struct kv_seq *s, const int32_t *tokens, int limit, struct kv_node **path)
@@ -26,8 +40,7 @@ static int follow(const struct kv_seq *s, const int32_t *tokens, int limit, stru
     const struct kv_node *parent = i ? path[i - 1] : NULL;
     for (; common == KV_BLOCK_TOKENS && matched < limit; i++) {
         int n = kv_min(KV_BLOCK_TOKENS, limit - matched);
-        struct kv_node *child = kv_tree_find(s->cache, parent, s->salt, tokens + matched, n,
-                                             &common);
+        struct kv_node *child = find_child(s, parent, tokens + matched, n, &common);
         if (!child)
             break;
         path[i] = child;

@@ -1,6 +1,5 @@
 #include "cache.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 

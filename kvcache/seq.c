@@ -64,6 +64,7 @@ int kv_seq_open(struct kv_cache *c, uint64_t salt, const int32_t *tokens, int n,
         return err_set(err, ERR_NOMEM, "no memory for a sequence of %d tokens", n);
     }
     seq_enter(s);
+    s->limit = limit;
     int matched = s->in_tree ? kv_match(s, tokens, limit) : 0;
     match->tokens = s->length;
     match->miss = kv_miss_reason(s, tokens, n, limit, matched);
@@ -137,9 +138,11 @@ static int announced(const struct kv_seq *s, const struct kv_seq *older)
         return 0;
     if (older->length != n || (n > 0 && older->path[last] != s->path[last]))
         return 0;
-    if (older->n_prompt <= n || s->n_prompt <= n)
+    if (older->n_prompt <= n || kv_min(s->limit, s->n_prompt) <= n)
         return 0;
-    return kv_common(older->prompt + n, older->n_prompt - n, s->prompt + n, s->n_prompt - n);
+    int most = KV_WORTH_WAITING; /* more need not be compared */
+    return kv_common(older->prompt + n, kv_min(older->n_prompt - n, most), s->prompt + n,
+                     kv_min(s->limit, s->n_prompt) - n);
 }
 
 struct kv_seq *kv_seq_producer(const struct kv_seq *s)
@@ -163,7 +166,7 @@ struct kv_seq *kv_seq_producer(const struct kv_seq *s)
 
 int kv_seq_rematch(struct kv_seq *s, const int32_t *tokens, int n, int limit)
 {
-    limit = kv_min(limit, n);
+    s->limit = limit = kv_min(limit, n);
     kv_path_advance(s);
     if (!s->in_tree || s->ready < s->length || limit <= s->length)
         return s->length;
@@ -185,7 +188,7 @@ static struct plan plan_extend(const struct kv_seq *s, int n)
     int keep = s->length % KV_BLOCK_TOKENS;
     struct plan p = {kv_blocks_for(s->length + n) - s->n_path, false};
     const struct kv_node *tail = keep ? s->path[s->n_path - 1] : NULL;
-    p.copy = tail && tail->n != keep;
+    p.copy = tail && (tail->n != keep || tail->salt != s->salt);
     p.new_nodes += p.copy;
     return p;
 }
@@ -198,8 +201,12 @@ static bool take_over_tail(struct kv_seq *s)
     if (tail->users > 1)
         return false;
     kv_evict_children(s->cache, tail, NULL);
-    kv_tree_retoken(s->cache, tail, keep, NULL, 0);
-    tail->stored = (uint8_t)keep;
+    if (s->in_tree)
+        kv_tree_remove(s->cache, tail);
+    tail->n = tail->stored = (uint8_t)keep;
+    tail->salt = s->salt; /* it may have been public */
+    if (s->in_tree)
+        kv_tree_insert(s->cache, tail);
     return true;
 }
 
@@ -251,13 +258,11 @@ int kv_seq_extend(struct kv_seq *s, const int32_t *tokens, int n)
     if (n == 0)
         return 0;
     struct plan p = plan_extend(s, n);
-    if (!kv_node_reserve(s->cache, (size_t)p.new_nodes) ||
-        !kv_path_reserve(s, kv_blocks_for(s->length + n)))
-        return ERR_BUSY;
     if (p.copy && !kv_room(s->cache, p.new_nodes) && kv_room(s->cache, p.new_nodes - 1) &&
         take_over_tail(s))
         p = plan_extend(s, n);
-    if (!kv_room(s->cache, p.new_nodes))
+    if (!kv_room(s->cache, p.new_nodes) || !kv_node_reserve(s->cache, (size_t)p.new_nodes) ||
+        !kv_path_reserve(s, kv_blocks_for(s->length + n)))
         return ERR_BUSY;
     keep_word(s, tokens, n);
     if (p.copy)
@@ -320,11 +325,12 @@ static bool is_foreign(const struct kv_seq *s, int i)
     return n->users > 1 || (n->children && (n->children != own || own->left || own->right));
 }
 
+/* How many nodes must be copied: what stays in the tree keeps its ancestors there, too. */
 static int count_foreign(const struct kv_seq *s)
 {
-    int count = 0;
-    for (int i = 0; i < s->n_path; i++)
-        count += is_foreign(s, i);
+    int count = s->n_path;
+    while (count > 0 && !is_foreign(s, count - 1))
+        count--;
     return count;
 }
 
@@ -348,6 +354,7 @@ static void privatise(struct kv_seq *s, int i)
             kv_evict_update(c, parent);
     }
     s->path[i]->parent = NULL;
+    s->path[i]->salt = s->salt;
     for (int g = 0; g < c->config.groups; g++)
         if (s->path[i]->block[g] != KV_NO_BLOCK && s->path[i]->refs[g] == 0)
             kv_node_drop_block(c, s->path[i], g);

@@ -18,7 +18,7 @@ static int node_compare(const struct kv_node *node, uint64_t salt, const int32_t
                         int *common)
 {
     *common = 0;
-    if (node->depth == 0 && node->salt != salt)
+    if (node->salt != salt)
         return node->salt < salt ? -1 : 1;
     int i = *common = kv_common(node->tokens, node->n, tokens, n);
     if (i < node->n && i < n)
@@ -190,33 +190,15 @@ static int64_t usefulness(const struct kv_cache *c, const struct kv_node *n, int
     return ((whole * 2 + held) * 64 + common) * 64 + n->stored;
 }
 
-/* In a search for tokens, siblings with the longest common prefix are met on the way. */
-struct kv_node *kv_tree_find(const struct kv_cache *c, const struct kv_node *parent, uint64_t salt,
-                             const int32_t *tokens, int n, int *common)
-{
-    struct kv_node *best = NULL, *at = parent ? parent->children : c->roots;
-    int64_t best_use = 0;
-    *common = 0;
-    while (at) {
-        int alike, order = node_compare(at, salt, tokens, n, &alike);
-        int64_t use = alike > 0 ? usefulness(c, at, alike) : 0;
-        if (use > best_use) {
-            best = at;
-            best_use = use;
-            *common = alike;
-        }
-        at = order < 0 ? at->right : at->left;
-    }
-    return best;
-}
-
-static struct kv_node *twin_below(struct kv_node *at, const struct kv_node *n)
+/* A sibling of exactly these tokens, all of them stored, but not `but`. */
+static struct kv_node *find_stored(struct kv_node *at, uint64_t salt, const int32_t *tokens, int n,
+                                   const struct kv_node *but)
 {
     while (at) {
-        int common, order = node_compare(at, n->salt, n->tokens, n->n, &common);
-        if (order == 0 && at != n && at->stored == n->stored)
+        int common, order = node_compare(at, salt, tokens, n, &common);
+        if (order == 0 && at != but && at->stored == n)
             return at;
-        struct kv_node *left = order == 0 ? twin_below(at->left, n) : NULL;
+        struct kv_node *left = order == 0 ? find_stored(at->left, salt, tokens, n, but) : NULL;
         if (left)
             return left;
         at = order <= 0 ? at->right : at->left;
@@ -226,7 +208,33 @@ static struct kv_node *twin_below(struct kv_node *at, const struct kv_node *n)
 
 struct kv_node *kv_tree_twin(const struct kv_cache *c, const struct kv_node *n)
 {
-    return twin_below(n->parent ? n->parent->children : c->roots, n);
+    struct kv_node *root = n->parent ? n->parent->children : c->roots;
+    struct kv_node *twin = find_stored(root, n->salt, n->tokens, n->n, n);
+    return twin ? twin : find_stored(root, KV_SALT_PUBLIC, n->tokens, n->n, n);
+}
+
+/* In a search for tokens, a sibling with the longest common prefix is met on the way. Only of a
+ * whole block in common there may be two, one of them still in production. */
+struct kv_node *kv_tree_find(const struct kv_cache *c, const struct kv_node *parent, uint64_t salt,
+                             const int32_t *tokens, int n, int *common)
+{
+    struct kv_node *root = parent ? parent->children : c->roots, *best = NULL;
+    int64_t best_use = 0;
+    *common = 0;
+    for (struct kv_node *at = root; at;) {
+        int alike, order = node_compare(at, salt, tokens, n, &alike);
+        int64_t use = alike > 0 ? usefulness(c, at, alike) : 0;
+        if (use > best_use) {
+            best = at;
+            best_use = use;
+            *common = alike;
+        }
+        at = order < 0 ? at->right : at->left;
+    }
+    struct kv_node *stored = NULL;
+    if (best && *common == KV_BLOCK_TOKENS && best->stored < KV_BLOCK_TOKENS)
+        stored = find_stored(root, salt, tokens, n, best);
+    return stored ? stored : best;
 }
 
 void kv_tree_adopt(struct kv_cache *c, struct kv_node *to, struct kv_node *from)

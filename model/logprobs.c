@@ -5,22 +5,15 @@
 
 static double log_sum_exp(const float *logits, int vocab)
 {
-    float most = logits_most(logits, vocab);
-    if (vocab <= 0 || most == -INFINITY)
-        return 0;
+    float most = floats_most(logits, vocab);
+    if (!isfinite(most))
+        return most > 0 ? most : 0;
     return most + math_log(logits_exp_sum(logits, vocab, most));
 }
 
-float logits_log_sum(const float *logits, int vocab)
+double logits_log_sum(const float *logits, int vocab)
 {
-    return (float)log_sum_exp(logits, vocab);
-}
-
-/* NaN cannot be ranked: it counts as impossible. */
-static uint32_t rank_key(float value, const void *arg)
-{
-    (void)arg;
-    return isnan(value) ? order_of_float(-INFINITY) : order_of_float(value);
+    return log_sum_exp(logits, vocab);
 }
 
 static int logprob_compare(const void *a, const void *b)
@@ -31,23 +24,28 @@ static int logprob_compare(const void *a, const void *b)
     return (left->id > right->id) - (left->id < right->id);
 }
 
-int logprobs_top(const float *logits, int vocab, int k, struct token_logprob *out, float *log_sum)
+float logits_logprob(double logit, double log_sum)
+{
+    if (isinf(log_sum))
+        return logit < log_sum ? -INFINITY : 0;
+    return (float)(logit - log_sum);
+}
+
+int logprobs_top(const float *logits, int vocab, int k, struct token_logprob *out, double *log_sum)
 {
     double sum = log_sum_exp(logits, vocab);
-    *log_sum = (float)sum;
-    int count = k < 0 || k > vocab ? vocab : k, n = 0;
-    struct cut cut = {0, 0};
-    if (count > 0 && count < vocab)
-        cut = cut_find(logits, vocab, count, true, rank_key, NULL);
-    for (int i = 0; i < vocab && n < count; i++) {
-        uint32_t key = rank_key(logits[i], NULL);
-        if (key < cut.key || (key == cut.key && cut.ties-- <= 0))
-            continue;
-        out[n++] = (struct token_logprob){i, isnan(logits[i]) ? -INFINITY : logits[i]};
-    }
+    int n = k < 0 || k > vocab ? vocab : k;
+    *log_sum = sum;
+    if (n == vocab)
+        for (int i = 0; i < n; i++)
+            out[i] = (struct token_logprob){i, logits[i]};
+    else if (n > 0)
+        floats_top(logits, vocab, n, out);
+    for (int i = 0; i < n; i++)
+        out[i].logprob = isnan(out[i].logprob) ? -INFINITY : out[i].logprob;
     /* Ranked by logit: log-probabilities may round two different ones together. */
     qsort(out, (size_t)n, sizeof *out, logprob_compare);
     for (int i = 0; i < n; i++)
-        out[i].logprob = (float)(out[i].logprob - sum);
+        out[i].logprob = logits_logprob(out[i].logprob, sum);
     return n;
 }

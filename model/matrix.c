@@ -121,29 +121,52 @@ size_t act_bytes(const struct act_shape *s)
     return values / 32 * act_record_bytes(s->kind);
 }
 
-static void spread(const float *x, int n, float *out, size_t step)
+/* Tokens [t0, t1) of one tile: [k][tile's tokens]. */
+static void tile_floats(float *tile, const float *x, size_t stride, int cols, size_t width,
+                        size_t n)
 {
-    for (int k = 0; k < n; k++)
-        out[(size_t)k * step] = x[k];
+    for (int k = 0; k < cols; k++, tile += width)
+        for (size_t t = 0; t < n; t++)
+            tile[t] = x[t * stride + (size_t)k];
+}
+
+static void tile_rounded(uint8_t *tile, const float *x, size_t stride, const struct act_shape *s,
+                         size_t width, size_t n)
+{
+    const struct matrix_ops *ops = matrix_ops(s->isa);
+    size_t record = act_record_bytes(s->kind);
+    for (size_t t = 0; t < n; t++)
+        ops->act_row[s->kind == ACT_INT16](x + t * stride, s->cols / 32, tile + t * record,
+                                           width * record);
+}
+
+static void pack_plain(const struct act_shape *s, float *dst, const float *x, size_t stride, int t0,
+                       int t1)
+{
+    for (int t = t0; t < t1; t++)
+        memcpy(dst + (size_t)t * (size_t)s->cols, x + (size_t)t * stride,
+               (size_t)s->cols * sizeof *dst);
 }
 
 void act_pack(const struct act_shape *s, void *dst, const float *x, size_t stride, int t0, int t1)
 {
-    const struct matrix_ops *ops = matrix_ops(s->isa);
-    int width = s->kind == ACT_PLAIN ? 1 : tile_width(s, ops);
-    size_t cols = (size_t)s->cols, blocks = cols / 32, record = act_record_bytes(s->kind);
-    for (int t = t0; t < t1; t++) {
-        int first = t / width * width; /* of the tile, whose width the end of the batch may cut */
-        size_t w = (size_t)min_int(width, s->tokens - first), at = (size_t)(t - first);
+    if (s->kind == ACT_PLAIN) {
+        pack_plain(s, dst, x, stride, t0, t1);
+        return;
+    }
+    int most = tile_width(s, matrix_ops(s->isa));
+    size_t cols = (size_t)s->cols, record = act_record_bytes(s->kind);
+    for (int t = t0, n; t < t1; t += n) {
+        int first = t / most * most, at = t - first;
+        int width = min_int(most, s->tokens - first); /* the last tile may have fewer */
         const float *from = x + (size_t)t * stride;
-        float *tile = (float *)dst + (size_t)first * cols;
-        uint8_t *records = (uint8_t *)dst + ((size_t)first * blocks + at) * record;
-        if (s->kind == ACT_PLAIN)
-            memcpy(tile, from, cols * sizeof *from);
-        else if (s->kind == ACT_TILED)
-            spread(from, s->cols, tile + at, w);
+        n = min_int(width - at, t1 - t);
+        if (s->kind == ACT_TILED)
+            tile_floats((float *)dst + (size_t)first * cols + at, from, stride, s->cols,
+                        (size_t)width, (size_t)n);
         else
-            ops->act_row[s->kind == ACT_INT16](from, (int)blocks, records, w * record);
+            tile_rounded((uint8_t *)dst + ((size_t)first * (cols / 32) + (size_t)at) * record, from,
+                         stride, s, (size_t)width, (size_t)n);
     }
 }
 
@@ -200,8 +223,9 @@ static const uint8_t *group_at(const struct matrix *m, int row)
 }
 
 /* All tiles of tokens against what *c points to, which covers k steps [first, first + blocks) of
- * `total`. */
-static void run_tiles(const struct pass *p, struct core *c, int row, int first, int total)
+ * `total`. While the last tile runs, the weights of the next call are fetched. */
+static void run_tiles(const struct pass *p, struct core *c, int row, int first, int total,
+                      size_t ahead)
 {
     for (int t = 0; t < p->job->tokens; t += p->width) {
         int w = min_int(p->width, p->job->tokens - t);
@@ -209,21 +233,23 @@ static void run_tiles(const struct pass *p, struct core *c, int row, int first, 
                  ((size_t)t * (size_t)total + (size_t)first * (size_t)w) * p->k_bytes;
         c->out = p->job->out + (size_t)t * p->job->out_stride + row;
         c->more = first > 0;
+        c->ahead = t + w == p->job->tokens ? ahead : 0;
         p->cores[w](c);
     }
 }
 
 static void mul_direct(const struct pass *p, int row0, int row1, size_t scales_bytes, int steps)
 {
+    bool one = p->job->tokens <= p->width;
+    size_t ahead = one ? scales_bytes + FETCH_AHEAD : 2 * p->m->group_bytes;
     for (int row = row0; row < row1; row += 2 * MATRIX_GROUP) {
         struct core c = {.blocks = steps, .out_stride = p->job->out_stride};
         c.rows = min_int(2 * MATRIX_GROUP, row1 - row);
-        c.group_bytes = p->m->group_bytes;
         for (int g = 0; g < 2; g++) {
             c.scales[g] = group_at(p->m, c.rows > MATRIX_GROUP * g ? row + MATRIX_GROUP * g : row);
             c.values[g] = c.scales[g] + scales_bytes;
         }
-        run_tiles(p, &c, row, 0, steps);
+        run_tiles(p, &c, row, 0, steps, ahead);
     }
 }
 
@@ -254,7 +280,7 @@ static void mul_panels(const struct pass *p, int row0, int row1)
         for (int first = 0; first < total; first += PANEL_BLOCKS) {
             c.blocks = min_int(PANEL_BLOCKS, total - first);
             expand_pair(p, &c, row, first);
-            run_tiles(p, &c, row, first, total);
+            run_tiles(p, &c, row, first, total, 0);
         }
     }
 }
@@ -272,7 +298,7 @@ static void kernel_mul(const struct matrix *m, const struct matrix_job *job, int
     }
     p.k_bytes = act_record_bytes(s.kind);
     p.cores = p.ops->direct[m->format];
-    bool few = job->tokens <= p.ops->direct_tiles * p.width;
+    bool few = (job->tokens + p.width - 1) / p.width <= p.ops->direct_tiles;
     if (s.kind == ACT_INT8 && p.cores && few) {
         size_t scales = scales_plane_bytes(codecs[m->format]->scales, m->cols / 32);
         mul_direct(&p, row0, row1, scales, m->cols / 32);

@@ -67,10 +67,12 @@ struct tok_ids {
 };
 
 struct tok_options {
-    bool special; /* text of control and user tokens becomes those tokens (else it is plain text) */
+    bool special; /* the text of control tokens becomes those tokens, else it is plain text; that of
+                     user tokens always does */
     bool add_bos; /* the model's BOS in front, where it wants one */
     const unsigned char *plain; /* [bytes] or NULL: nonzero where a byte came from a user's message
-                                   and may not take part in a special token */
+                                   and may not take part in a control or user token (white space
+                                   may: it can forge nothing) */
 };
 /* Appends the tokens of text[0, bytes) to *out. Text is any bytes; invalid UTF-8 is encoded byte by
  * byte. */
@@ -111,18 +113,23 @@ struct chat_text {
     size_t bytes;
 };
 /* Renders with the variables of the JSON object `context` ("messages", "tools",
- * "add_generation_prompt", ...). Strings of `context` are plain (cannot become special tokens)
- * except those of `trusted`, a second object of variables (bos_token, eos_token,
- * ...), or NULL. ERR_ARG with the template's own message when it raises an exception. `now`
- * (seconds since 1970, local time is UTC) serves strftime_now. Bounded: a template that runs away
- * ends with ERR_LIMIT. */
+ * "add_generation_prompt", ...). Strings of `context`, keys among them, are plain (cannot become
+ * special tokens) except those of `trusted`, a second object of variables (bos_token, eos_token,
+ * ...; it wins), or NULL, and except the usual roles of messages (system, user, assistant, tool
+ * ...), which templates put into tokens: '<|' + role + '|>'. "tools" and "documents" are none and
+ * "add_generation_prompt" is false when they are not given, as in transformers. ERR_ARG with the
+ * template's own message when it raises an exception, ERR_ARG with a sentence of ours when it and
+ * the messages do not go together. `now` (seconds since 1970, local time is UTC) serves
+ * strftime_now. Bounded in steps, depth, memory and text: a template that runs away ends with
+ * ERR_LIMIT. *out is written on success only. */
 int chat_template_render(const struct chat_template *t, const json_t *context,
                          const json_t *trusted, int64_t now, struct chat_text *out,
                          struct err *err);
 
 /* ======== sampling ======== */
 
-/* Every field's zero value is not "off": start from sampler_params_default. */
+/* Every field's zero value is not "off": start from sampler_params_default. Applied in this order:
+ * bias, penalties, DRY, bars, top_n_sigma, top_k, temperature, typical_p, top_p, min_p, XTC. */
 struct sampler_params {
     double temperature;                         /* 0: the most likely token */
     int top_k;                                  /* 0 or less: off */
@@ -139,7 +146,6 @@ struct sampler_params {
     int n_dry_breakers;
     uint64_t seed;
     int min_tokens;          /* end and stop tokens are barred before */
-    bool ignore_eos;         /* end tokens are barred always */
     const int32_t *bias_ids; /* logit bias, added first */
     const float *bias;
     int n_bias;
@@ -172,8 +178,10 @@ struct token_logprob {
 /* The k most likely (k < 0: all), best first, ties by lower id; out must hold k (or vocab) entries.
  * Returns how many. Also the log of the sum of exp(logits) so that logprob(i) = logits[i] -
  * *log_sum. */
-int logprobs_top(const float *logits, int vocab, int k, struct token_logprob *out, float *log_sum);
-float logits_log_sum(const float *logits, int vocab);
+int logprobs_top(const float *logits, int vocab, int k, struct token_logprob *out, double *log_sum);
+double logits_log_sum(const float *logits, int vocab);
+/* logit - log_sum. What cannot be (NaN, or infinity less infinity) is the extreme that it is nearest to. */
+float logits_logprob(double logit, double log_sum);
 
 /* ======== the model ======== */
 

@@ -25,7 +25,9 @@
 #define DEEPSEEK3          DEEPSEEK3_LETTERS "| ?[\\p{P}\\p{S}]+[\\r\\n]*|" LINES
 #define BLOOM              " ?[^(\\s|.,!?…。，、।۔،)]+"
 /* The end of a text, found without trying every blank of every run: the same as \s+$. */
-#define TRAILING  "(?<!\\s)\\s++$"
+#define TRAILING "(?<!\\s)\\s++$"
+/* Digits up to where a word ends, as the tokenizers library sees words. */
+#define NUMBER    "(?<!\\d)\\d++(?![\\p{L}\\p{M}\\p{Nl}\\p{Pc}²³¹¼½¾])"
 #define CJK_RANGE "[一-龥ࠀ-一가-\\x{D7FF}]+"
 /* Letters with case as DeepSeek LLM lists them, an older Unicode's. */
 #define DEEPSEEK_CASED                                                                             \
@@ -104,7 +106,9 @@ const struct pretok_row pretok_rows[] = {
                "\\p{N}"}},
     {.names = {"afmoe"}, .steps = {"\\p{N}+", ASIAN, DEEPSEEK3}, .threes = 1},
     {.names = {"youtu"},
-     .steps = {"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\\x{3040}"
+     .steps = {"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-"
+               "龥\\x{"
+               "3040}"
                "-"
                "\\x{"
                "30FF}"
@@ -123,13 +127,13 @@ const struct pretok_row pretok_rows[] = {
      .steps = {GPT4O("{1,3}", SUFFIX "?")},
      .traits = {.ignore_merges = true}},
     {.names = {"tiny_aya", "cohere2moe"},
-     .steps = {"(?<!\\d)\\d++\\b", GPT4O("{1,3}", SUFFIX "?")},
+     .steps = {NUMBER, GPT4O("{1,3}", SUFFIX "?")},
      .threes = 1},
     {.names = {"kimi-k2"},
      .steps = {"\\p{sc:Han}+|" LEAD UPPER_NOT_HAN "*" LOWER_NOT_HAN "+" SUFFIX
                "?|" LEAD UPPER_NOT_HAN "+" LOWER_NOT_HAN "*" SUFFIX "?|\\p{N}{1,3}|" SYMBOLS
                "|" LINES}},
-    {.names = {"superbpe"}, .steps = {"\\p{N}+", "\\d+"}, .threes = 2},
+    {.names = {"superbpe"}, .steps = {"\\p{N}+", "(?:\\d{3})++(?!\\d)"}, .threes = 2},
     {.names = {"chameleon"},
      .steps = {"<sentinel:[0-9]+>|IMGIMG[A-I]{1,4}Z", "[\\t\\n]|    |  ", "\\p{N}",
                "[\\p{P}!-/:-@\\[-`{-~]", GPT2},

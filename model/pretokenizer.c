@@ -1,5 +1,6 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "pretok_table.h"
+#include "strbuf.h"
 #include "utf8.h"
 
 #include <pcre2.h>
@@ -14,7 +15,7 @@ struct pretokenizer {
 };
 
 struct pretok_cuts {
-    size_t *ends;
+    uint32_t *ends;
     size_t n, cap;
 };
 
@@ -42,13 +43,41 @@ bool pretok_find(const char *name, struct pretok_traits *out)
     return row != NULL;
 }
 
+/* White space as Unicode has it. PCRE2's own \s also takes U+180E, which was white space once. */
+#define WHITE_SPACE                                                                                \
+    "\\t-\\r "                                                                                     \
+    "\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+
+/* The pattern with \s and \S spelt out; free it with strbuf_finish. */
+static void pattern_expand(const char *pattern, struct strbuf *out)
+{
+    bool set = false; /* within [ ] */
+    for (const char *p = pattern; *p; p++) {
+        bool escape = p[0] == '\\' && p[1];
+        if (escape && p[1] == 's') {
+            strbuf_adds(out, set ? WHITE_SPACE : "[" WHITE_SPACE "]");
+        } else if (escape && p[1] == 'S' && !set) {
+            strbuf_adds(out, "[^" WHITE_SPACE "]");
+        } else {
+            set = *p == '[' || (set && *p != ']');
+            strbuf_add(out, p, escape ? 2 : 1);
+        }
+        p += escape;
+    }
+}
+
 static int step_compile(const char *pattern, pcre2_code **out, struct err *err)
 {
     int code;
     PCRE2_SIZE offset;
-    *out = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
+    struct strbuf expanded = {0};
+    pattern_expand(pattern, &expanded);
+    if (expanded.failed)
+        return err_set(err, ERR_NOMEM, "no memory for the pre-tokenizer");
+    *out = pcre2_compile((PCRE2_SPTR)expanded.data, expanded.len,
                          PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK | PCRE2_DOLLAR_ENDONLY, &code,
                          &offset, NULL);
+    strbuf_finish(&expanded);
     if (!*out) {
         PCRE2_UCHAR text[128];
         pcre2_get_error_message(code, text, sizeof text);
@@ -137,13 +166,13 @@ static int cuts_add(struct pretok_cuts *c, size_t end)
         return 0;
     if (c->n == c->cap) {
         size_t cap = c->cap ? c->cap * 2 : 256;
-        size_t *ends = realloc(c->ends, cap * sizeof *ends);
+        uint32_t *ends = realloc(c->ends, cap * sizeof *ends);
         if (!ends)
             return ERR_NOMEM;
         c->ends = ends;
         c->cap = cap;
     }
-    c->ends[c->n++] = end;
+    c->ends[c->n++] = (uint32_t)end;
     return 0;
 }
 
@@ -234,7 +263,7 @@ static int step_run(const struct pretokenizer *p, int i, struct pretok_work *w, 
 }
 
 int pretok_split(const struct pretokenizer *p, struct pretok_work *w, const char *text,
-                 size_t bytes, const size_t **ends, size_t *n, struct err *err)
+                 size_t bytes, const uint32_t **ends, size_t *n, struct err *err)
 {
     w->words.n = 0;
     if (cuts_add(&w->words, bytes) < 0)

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Cuts text into the words within which byte-pair encoding merges. Which patterns a model was
  * trained with is a row of a table in pretokenizer.c, found by the name that GGUF files carry in
@@ -30,8 +31,9 @@ bool pretok_find(const char *name, struct pretok_traits *out);
 struct pretok_work;
 struct pretok_work *pretok_work_create(void);
 void pretok_work_destroy(struct pretok_work *w);
-/* Cuts text (well-formed UTF-8). *ends holds where each word ends, until the next call. */
+/* Cuts text (well-formed UTF-8, below 4 GiB). *ends holds where each word ends, until the next
+ * call. */
 int pretok_split(const struct pretokenizer *p, struct pretok_work *w, const char *text,
-                 size_t bytes, const size_t **ends, size_t *n, struct err *err);
+                 size_t bytes, const uint32_t **ends, size_t *n, struct err *err);
 
 #endif

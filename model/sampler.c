@@ -1,5 +1,6 @@
 #include "sampler.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,9 +34,6 @@ const struct sampler_params sampler_params_default = {
 
 /* Below it, logits divided by it would overflow before anything else could be drawn. */
 #define GREEDY_BELOW 1e-5
-/* So few that looking at them costs nothing: candidates are gathered then. */
-enum { FEW = 2048 };
-
 struct sampler {
     struct sampler_params p; /* its lists are copies */
     int candidate;
@@ -150,14 +148,13 @@ static int barred_copy(struct sampler *s, const struct sampler_params *p, const 
 {
     int n = 0;
     const int32_t *ends = t ? tok_ends(t, &n) : NULL;
-    int stops = p->min_tokens > 0 ? p->n_stop_ids : 0;
-    if (p->min_tokens <= 0 && !p->ignore_eos)
+    if (p->min_tokens <= 0)
         return 0;
-    if (!(s->barred = malloc(((size_t)n + (size_t)stops + 1) * sizeof *s->barred)))
+    if (!(s->barred = malloc(((size_t)n + (size_t)p->n_stop_ids + 1) * sizeof *s->barred)))
         return ERR_NOMEM;
     for (int i = 0; i < n; i++)
         s->barred[s->n_barred++] = ends[i];
-    for (int i = 0; i < stops; i++)
+    for (int i = 0; i < p->n_stop_ids; i++)
         s->barred[s->n_barred++] = p->stop_ids[i];
     return 0;
 }
@@ -284,7 +281,7 @@ static void logits_edit(struct sampler *s, float *logits, int n)
     if (s->repeating)
         dry_penalize(&s->dry, &s->p, logits, n);
     bad_words_bar(s, logits, n);
-    if (s->p.ignore_eos || s->n_answer < s->p.min_tokens)
+    if (s->n_answer < s->p.min_tokens)
         for (int i = 0; i < s->n_barred; i++)
             if (s->barred[i] < n)
                 logits[s->barred[i]] = -INFINITY;
@@ -306,23 +303,6 @@ static struct candidates allowed_gather(const struct sampler *s, float *logits, 
 static int32_t candidate_id(const struct candidates *c, int i)
 {
     return c->ids ? c->ids[i] : i;
-}
-
-/* Moves what is left to the front when it is little: above `none`. */
-static void candidates_gather(struct candidates *c, float none, int32_t ids[FEW])
-{
-    int n = 0;
-    for (int i = 0; i < c->n; i++)
-        n += c->w[i] > none;
-    if (n > FEW || n == 0 || n > c->n / 2)
-        return;
-    for (int i = 0, at = 0; i < c->n; i++)
-        if (c->w[i] > none) {
-            c->w[at] = c->w[i];
-            ids[at++] = candidate_id(c, i);
-        }
-    c->ids = ids;
-    c->n = n;
 }
 
 /* A number in [0, 1) that depends on its arguments only (splitmix64's finish, once for each). */
@@ -356,24 +336,30 @@ static int32_t greedy_pick(const struct candidates *c, float most)
 static int32_t draw_pick(const struct sampler *s, struct candidates *c, float most)
 {
     const struct sampler_params *p = &s->p;
-    int32_t ids[FEW];
+    int32_t ids[CANDIDATES_FEW];
     if (p->top_n_sigma > 0)
         keep_sigma(c, p->top_n_sigma);
-    if (p->top_k > 0 && p->top_k < c->n)
-        keep_top_k(c, p->top_k);
-    if (p->top_n_sigma > 0 || p->top_k > 0)
-        candidates_gather(c, -INFINITY, ids);
+    if (p->top_k > 0)
+        keep_top_k(c, p->top_k, ids);
     weights_exp(c->w, c->n, most, (float)(1 / p->temperature));
     if (p->typical_p < 1)
         keep_typical(c, p->typical_p);
     if (p->top_p < 1)
-        keep_top_p(c, p->top_p);
+        keep_top_p(c, p->top_p, ids);
     if (p->min_p > 0)
-        keep_min_p(c, p->min_p);
+        keep_min_p(c, p->min_p, ids);
     if (p->xtc_probability > 0 && draw(s, DRAW_XTC) < p->xtc_probability)
         drop_top_choices(c, p->xtc_threshold);
     double total = weights_sum(c->w, c->n);
     return candidate_id(c, weights_find(c->w, c->n, draw(s, DRAW_TOKEN) * total));
+}
+
+/* Infinity cannot be subtracted from itself: the largest float is as good. */
+static float infinities_clamp(struct candidates *c)
+{
+    for (int i = 0; i < c->n; i++)
+        c->w[i] = c->w[i] > FLT_MAX ? FLT_MAX : c->w[i];
+    return FLT_MAX;
 }
 
 int32_t sampler_pick(struct sampler *s, float *logits, int vocab)
@@ -383,7 +369,9 @@ int32_t sampler_pick(struct sampler *s, float *logits, int vocab)
     struct candidates c = allowed_gather(s, logits, n);
     if (c.n == 0)
         return s->allowed ? s->allowed[0] : 0;
-    float most = logits_most(c.w, c.n);
+    float most = floats_most(c.w, c.n);
+    if (most > FLT_MAX)
+        most = infinities_clamp(&c);
     if (s->p.temperature < GREEDY_BELOW || most == -INFINITY)
         return greedy_pick(&c, most);
     return draw_pick(s, &c, most);

@@ -15,11 +15,11 @@ void weights_exp(float *w, int n, float most, float scale);
 /* The same, but only summed. */
 double logits_exp_sum(const float *logits, int n, float most);
 double weights_sum(const float *w, int n);
-/* The index at which the running sum of w passes `target`; the last nonzero one if it never does.
- */
+/* Where the running sum of w passes `target`; the last nonzero one if it never does. */
 int weights_find(const float *w, int n, double target);
-float logits_most(const float *logits, int n); /* -INFINITY: none is above it; NaN is skipped */
-double math_log(double x);                     /* x > 0 */
+float floats_most(const float *w, int n); /* -INFINITY: none is above it; NaN is skipped */
+double math_log(double x);                /* x > 0 */
+float math_log_fast(float x);             /* x > 0 and not subnormal */
 
 /* ---- sampler_select.c: which candidates are left ---- */
 
@@ -30,24 +30,24 @@ struct candidates {
     const int32_t *ids;
 };
 
-/* Maps a float so that the order of unsigned numbers is that of the floats. */
-uint32_t order_of_float(float x);
+/* So few that looking at them costs nothing. */
+enum { CANDIDATES_FEW = 2048 };
 
-/* What remains after the best have been taken until `amount` is reached. */
-struct cut {
-    uint32_t key; /* of the worst one taken */
-    int ties;     /* how many with this key are taken, lowest index first */
-};
-typedef uint32_t cut_key(float value, const void *arg);
-/* by_count: each counts 1, else its value. Values whose key is 0 are never taken. */
-struct cut cut_find(const float *values, int n, double amount, bool by_count, cut_key *key,
-                    const void *arg);
+/* Where they are few, moves those of at least `least` to the front, in their order. `ids` becomes
+ * part of c. False, and nothing done, where they are many. */
+bool candidates_narrow(struct candidates *c, float least, int32_t ids[CANDIDATES_FEW]);
 
-void keep_top_k(struct candidates *c, int k);    /* of logits: others become -INFINITY */
-void keep_sigma(struct candidates *c, double s); /* of logits, likewise */
+/* The k best floats of w and their indices, ascending by index; ties: the lowest. NaN counts as
+ * -INFINITY. */
+void floats_top(const float *w, int n, int k, struct token_logprob *out);
+
+/* Of logits: others become -INFINITY or are gone. */
+void keep_top_k(struct candidates *c, int k, int32_t ids[CANDIDATES_FEW]);
+void keep_sigma(struct candidates *c, double s);
+/* Of weights: others become 0 or are gone. */
 void keep_typical(struct candidates *c, double p);
-void keep_top_p(struct candidates *c, double p);
-void keep_min_p(struct candidates *c, double p);
+void keep_top_p(struct candidates *c, double p, int32_t ids[CANDIDATES_FEW]);
+void keep_min_p(struct candidates *c, double p, int32_t ids[CANDIDATES_FEW]);
 void drop_top_choices(struct candidates *c, double threshold); /* XTC */
 
 /* ---- sampler_history.c: what has been said ---- */

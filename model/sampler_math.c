@@ -40,40 +40,44 @@ static inline f32x4 load4(const float *w, int n, float fill)
     return v;
 }
 
-/* NaN counts as nothing, infinity as the largest float. */
-static inline f32x4 logit4(const float *w, int n)
+/* The larger of each lane; NaN in v is passed over. */
+static inline f32x4 more4(f32x4 most, f32x4 v)
 {
-    f32x4 v = load4(w, n, -INFINITY);
-    u32x4 number = (u32x4)(v == v), over = (u32x4)(v > 0x1.fffffep127f);
-    f32x4 none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
-    f32x4 top = {0x1.fffffep127f, 0x1.fffffep127f, 0x1.fffffep127f, 0x1.fffffep127f};
-    v = (f32x4)(((u32x4)v & number) | ((u32x4)none & ~number));
-    return (f32x4)(((u32x4)v & ~over) | ((u32x4)top & over));
+    u32x4 more = (u32x4)(v > most);
+    return (f32x4)(((u32x4)v & more) | ((u32x4)most & ~more));
 }
 
-float logits_most(const float *logits, int n)
+float floats_most(const float *w, int n)
 {
-    f32x4 most = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
-    for (int i = 0; i < n; i += 4) {
-        f32x4 v = logit4(logits + i, n - i);
-        u32x4 more = (u32x4)(v > most);
-        most = (f32x4)(((u32x4)v & more) | ((u32x4)most & ~more));
-    }
-    float best = most[0];
-    for (int i = 1; i < 4; i++)
-        best = most[i] > best ? most[i] : best;
+    const f32x4 none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    f32x4 most[4] = {none, none, none, none}, v;
+    int i = 0;
+    for (; n - i >= 16; i += 16)
+        for (int j = 0; j < 4; j++) {
+            memcpy(&v, w + i + 4 * j, sizeof v);
+            most[j] = more4(most[j], v);
+        }
+    for (; i < n; i += 4)
+        most[0] = more4(most[0], load4(w + i, n - i, -INFINITY));
+    v = more4(more4(most[0], most[1]), more4(most[2], most[3]));
+    float best = v[0];
+    for (int j = 1; j < 4; j++)
+        best = v[j] > best ? v[j] : best;
     return best;
 }
 
+/* exp4 makes nothing of NaN; infinity must be gone before. */
 void weights_exp(float *w, int n, float most, float scale)
 {
-    for (int i = 0; i < n; i += 4) {
-        f32x4 v = exp4((logit4(w + i, n - i) - most) * scale);
-        if (n - i >= 4)
-            memcpy(w + i, &v, sizeof v);
-        else
-            memcpy(w + i, &v, (size_t)(n - i) * sizeof *w);
+    f32x4 v;
+    int i = 0;
+    for (; n - i >= 4; i += 4) {
+        memcpy(&v, w + i, sizeof v);
+        v = exp4((v - most) * scale);
+        memcpy(w + i, &v, sizeof v);
     }
+    v = exp4((load4(w + i, n - i, -INFINITY) - most) * scale);
+    memcpy(w + i, &v, (size_t)(n - i) * sizeof *w);
 }
 
 static inline void sum4(f64x2 sums[2], f32x4 v)
@@ -111,7 +115,7 @@ double logits_exp_sum(const float *logits, int n, float most)
         f64x2 sums[2] = {{0, 0}, {0, 0}};
         int end = n - i < BLOCK ? n : i + BLOCK;
         for (int j = i; j < end; j += 4)
-            sum4(sums, exp4(logit4(logits + j, end - j) - most));
+            sum4(sums, exp4(load4(logits + j, end - j, -INFINITY) - most));
         total += sums_total(sums);
     }
     return total;
@@ -140,6 +144,21 @@ int weights_find(const float *w, int n, double target)
     for (int i = end; w[found] <= 0 && i-- > 0;)
         found = i;
     return found;
+}
+
+/* The same for floats, where 1e-7 is enough: m from the bits. */
+float math_log_fast(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    int e = (int)((bits - 0x3F3504F3u) >> 23);
+    e = e >= 256 ? e - 512 : e;
+    bits -= (uint32_t)e << 23;
+    float m;
+    memcpy(&m, &bits, sizeof m);
+    float s = (m - 1) / (m + 1), q = s * s;
+    float sum = ((q * (1.0f / 9) + 1.0f / 7) * q + 1.0f / 5) * q + 1.0f / 3;
+    return 2 * s * (sum * q + 1) + (float)e * 0x1.62e43p-1f;
 }
 
 /* x = m * 2^e, m in [sqrt(1/2), sqrt(2)); log(m) = 2 artanh((m - 1) / (m + 1)). */

@@ -94,6 +94,11 @@ static inline const char *tok_bytes(const struct tokenizer *t, int32_t id, size_
     return t->text + t->offsets[id];
 }
 
+static inline bool tok_is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
 /* tok_vocab.c */
 int tok_vocab_load(struct tokenizer *t, const struct tok_vocab *vocab, struct err *err);
 void tok_vocab_finish(struct tokenizer *t);
@@ -112,9 +117,12 @@ int32_t tok_special_match(const struct tokenizer *t, const char *text, size_t by
 
 /* tok_merge.c: merges the symbols of `text` until no pair has a rule, best rule first, leftmost
  * first among equals, then appends their tokens. */
+/* A word of more symbols is cut, so that no text takes more than some 20 MB to merge. */
+enum { TOK_WORD_MOST = 1 << 18 };
 typedef bool tok_rule(const struct tokenizer *t, const char *text, const struct tok_symbol *left,
                       const struct tok_symbol *right, struct tok_merge *out);
-int tok_work_symbol(struct tok_work *w, size_t start, size_t bytes, int32_t id);
+/* Adds a symbol; a word that has become too long is merged first. */
+int tok_work_add(struct tok_work *w, const char *text, struct tok_symbol symbol, tok_rule *rule);
 int tok_work_merge(struct tok_work *w, const char *text, tok_rule *rule);
 int tok_work_emit(struct tok_work *w, int32_t id);
 /* Tokens for bytes that no token covers together. */

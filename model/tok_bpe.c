@@ -106,7 +106,9 @@ static int word_encode(struct tok_work *w, const char *word, size_t bytes)
     if (whole >= 0)
         return tok_work_emit(w, whole);
     for (size_t i = 0; i < bytes; i++) {
-        int code = tok_work_symbol(w, i, 1, t->byte_ids[(unsigned char)word[i]]);
+        struct tok_symbol s = {
+            .start = (uint32_t)i, .bytes = 1, .id = t->byte_ids[(unsigned char)word[i]]};
+        int code = tok_work_add(w, word, s, bpe_rule);
         if (code < 0)
             return code;
     }
@@ -115,7 +117,7 @@ static int word_encode(struct tok_work *w, const char *word, size_t bytes)
 
 static int words_encode(struct tok_work *w, const char *text, size_t bytes)
 {
-    const size_t *ends;
+    const uint32_t *ends;
     size_t n, start = 0;
     int code = pretok_split(w->t->pre, w->pre, text, bytes, &ends, &n, w->err);
     for (size_t i = 0; i < n && code == 0; i++) {

@@ -43,18 +43,30 @@ int tok_work_emit_bytes(struct tok_work *w, const char *text, size_t bytes)
     return 0;
 }
 
-int tok_work_symbol(struct tok_work *w, size_t start, size_t bytes, int32_t id)
+static int symbols_grow(struct tok_work *w)
 {
-    if (w->n_symbols == w->cap_symbols) {
-        size_t cap = w->cap_symbols ? w->cap_symbols * 2 : 256;
-        struct tok_symbol *symbols = realloc(w->symbols, cap * sizeof *symbols);
-        if (!symbols)
-            return no_memory(w);
-        w->symbols = symbols;
-        w->cap_symbols = cap;
-    }
+    size_t cap = w->cap_symbols ? w->cap_symbols * 2 : 256;
+    struct tok_symbol *symbols = realloc(w->symbols, cap * sizeof *symbols);
+    if (!symbols)
+        return no_memory(w);
+    w->symbols = symbols;
+    w->cap_symbols = cap;
+    return 0;
+}
+
+int tok_work_add(struct tok_work *w, const char *text, struct tok_symbol symbol, tok_rule *rule)
+{
+    int code = 0;
+    if (w->n_symbols == TOK_WORD_MOST)
+        code = tok_work_merge(w, text, rule);
+    if (code == 0 && w->n_symbols == w->cap_symbols)
+        code = symbols_grow(w);
+    if (code < 0)
+        return code;
     int32_t at = (int32_t)w->n_symbols++;
-    w->symbols[at] = (struct tok_symbol){(uint32_t)start, (uint32_t)bytes, id, at - 1, at + 1};
+    symbol.prev = at - 1;
+    symbol.next = at + 1;
+    w->symbols[at] = symbol;
     return 0;
 }
 
@@ -99,9 +111,7 @@ static void merge_few(struct tok_work *w, const char *text, tok_rule *rule)
     w->n_symbols = n;
 }
 
-/* ---- many: a heap of candidates, the best on top; outdated ones are dropped when they come up
- * ----
- */
+/* ---- many: a heap of candidates; outdated ones are dropped when they come up ---- */
 
 static bool comes_before(const struct tok_candidate *a, const struct tok_candidate *b)
 {

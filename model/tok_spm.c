@@ -70,11 +70,12 @@ int tok_chars_encode(struct tok_work *w, const char *text, size_t bytes, tok_rul
     for (size_t at = 0, step; at < n; at += step) {
         step = utf8_length(buffer + at, n - at);
         step += step == 0;
-        int code = 0;
-        if (may_cut(w->t, buffer, at))
-            code = tok_work_merge(w, buffer, rule);
+        struct tok_symbol s = {.start = (uint32_t)at,
+                               .bytes = (uint32_t)step,
+                               .id = tok_word_find(w->t, buffer + at, step)};
+        int code = may_cut(w->t, buffer, at) ? tok_work_merge(w, buffer, rule) : 0;
         if (code == 0)
-            code = tok_work_symbol(w, at, step, tok_word_find(w->t, buffer + at, step));
+            code = tok_work_add(w, buffer, s, rule);
         if (code < 0)
             return code;
     }

@@ -162,14 +162,9 @@ int32_t tok_word_find(const struct tokenizer *t, const char *bytes, size_t n)
     return n == 0 || n > t->longest ? -1 : (int32_t)*word_slot(t, bytes, n) - 1;
 }
 
-static bool is_space(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
 static bool all_space(const char *text, size_t n)
 {
-    while (n && is_space(text[n - 1]))
+    while (n && tok_is_space(text[n - 1]))
         n--;
     return n == 0;
 }

@@ -55,21 +55,16 @@ bool tok_default_bos(enum tok_kind kind, const char *pre)
 
 /* ---- encoding ---- */
 
-static bool is_space(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
 /* Encodes text[from, to), less what the special tokens beside it swallow. */
 static int stretch_encode(struct tok_work *w, const char *text, size_t from, size_t to,
                           int32_t before, int32_t behind)
 {
     const struct tokenizer *t = w->t;
     if (before >= 0 && t->flags[before] & TOK_FLAG_STRIP_RIGHT)
-        while (from < to && is_space(text[from]))
+        while (from < to && tok_is_space(text[from]))
             from++;
     if (behind >= 0 && t->flags[behind] & TOK_FLAG_STRIP_LEFT)
-        while (from < to && is_space(text[to - 1]))
+        while (from < to && tok_is_space(text[to - 1]))
             to--;
     return from == to ? 0 : kinds[t->kind].encode(w, text + from, to - from);
 }
@@ -208,5 +203,7 @@ bool tok_adds_bos(const struct tokenizer *t)
 int32_t tok_find(const struct tokenizer *t, const char *text, size_t bytes)
 {
     int32_t id = tok_special_find(t, text, bytes);
-    return id >= 0 ? id : tok_word_find(t, text, bytes);
+    if (id < 0)
+        id = tok_word_find(t, text, bytes);
+    return id < 0 && bytes == 1 ? t->byte_ids[(unsigned char)text[0]] : id;
 }

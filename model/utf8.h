@@ -3,8 +3,7 @@
 
 #include <stddef.h>
 
-/* Bytes of the well-formed UTF-8 character at s (n > 0 bytes are there), or 0 (Unicode, table 3-7).
- */
+/* Bytes of the well-formed UTF-8 character (Unicode, table 3-7) at s[0, n), n > 0; else 0. */
 static inline size_t utf8_length(const char *s, size_t n)
 {
     const unsigned char *u = (const unsigned char *)s;

@@ -498,7 +498,7 @@ static int fill_token(struct engine *e, const float *logits, int32_t id, int top
                       struct job_token *out)
 {
     int vocab = e->plan->vocabulary;
-    float log_sum;
+    double log_sum;
     int k = top < 0 ? vocab : top;
     *out = (struct job_token){.id = id};
     if (k > 0) {
@@ -509,7 +509,7 @@ static int fill_token(struct engine *e, const float *logits, int32_t id, int top
     } else {
         log_sum = logits_log_sum(logits, vocab);
     }
-    out->logprob = logits[id] - log_sum;
+    out->logprob = logits_logprob(logits[id], log_sum);
     return 0;
 }
 

@@ -33,6 +33,7 @@ struct job_request {
     const char *const *stop; /* [n_stop] stop strings, none empty */
     const size_t *stop_bytes;
     int n_stop;
+    bool ignore_eos;   /* end tokens do not end the answer */
     bool include_stop; /* keep the stop string in the text */
     bool special;      /* show control tokens in the text (skip_special_tokens: false) */
     int logprobs; /* most likely tokens beside each answer token; 0: the token's own only; -1: all;

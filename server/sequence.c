@@ -33,10 +33,8 @@ int sequence_create(struct request *r, const struct tokenizer *t, int context,
     stream_init(&s->stream, &stops);
     int rc = sampler_create(&q->sampling, t, s->choice % q->candidates, &s->sampler, err);
     for (int i = 0; i < prompt->n && rc == 0; i++) {
-        if (!add_token(s, prompt->ids[i]))
+        if (!add_token(s, prompt->ids[i]) || sampler_accept(s->sampler, prompt->ids[i], false))
             rc = err_set(err, ERR_NOMEM, "no memory for a prompt of %d tokens", prompt->n);
-        else
-            sampler_accept(s->sampler, prompt->ids[i], false);
     }
     if (rc) {
         sequence_destroy(s);
@@ -76,8 +74,9 @@ int sequence_reusable(const struct sequence *s)
 
 static bool is_stop_token(const struct sequence *s, const struct tokenizer *t, int32_t id)
 {
-    const struct sampler_params *p = &s->request->job->request.sampling;
-    if (!p->ignore_eos && tok_is_end(t, id))
+    const struct job_request *q = &s->request->job->request;
+    const struct sampler_params *p = &q->sampling;
+    if (!q->ignore_eos && tok_is_end(t, id))
         return true;
     for (int i = 0; i < p->n_stop_ids; i++)
         if (p->stop_ids[i] == id)
@@ -94,11 +93,10 @@ int sequence_accept(struct sequence *s, const struct tokenizer *t, struct job_to
     const char *piece = tok_piece(t, token->id, q->special, &bytes);
     if (ends && !q->include_stop)
         bytes = 0;
-    if (!add_token(s, token->id)) {
+    if (!add_token(s, token->id) || sampler_accept(s->sampler, token->id, true)) {
         free(token->top);
         return ERR_NOMEM;
     }
-    sampler_accept(s->sampler, token->id, true);
     s->generated++;
     s->logprob_sum += token->logprob;
     int stop = stream_push(&s->stream, token, piece, bytes, s->generated > q->sampling.min_tokens);

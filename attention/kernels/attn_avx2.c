@@ -1,21 +1,10 @@
-/* AVX2. A page's 32 lanes are four vectors; everything else is attn_ref.c, wider.
- *
- * The bodies below are written once and inlined with constant type, rows and columns, so that the
- * accumulators of every combination stay in the 16 registers. */
+/* AVX2. A page's 32 lanes are four vectors; everything else is attn_ref.c, wider. */
 #include "attn_exp.h"
-#include "attn_ops.h"
+#include "attn_tile.h"
 
 #include <immintrin.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum { MOST_ROWS = 6, MOST_VECTORS = 8 };
-
-/* Bytes of n elements. */
-INLINE size_t bytes_of(enum kv_type type, size_t n)
-{
-    return type == KV_F32 ? 4 * n : type == KV_Q8_0 ? n : 2 * n;
-}
 
 /* 8 elements as floats; those of q8_0 without their scale. */
 INLINE __m256 load8(enum kv_type type, const uint8_t *at)
@@ -33,35 +22,15 @@ INLINE __m256 load8(enum kv_type type, const uint8_t *at)
     }
 }
 
-INLINE void prefetch(const uint8_t *at)
-{
-    _mm_prefetch((const char *)at, _MM_HINT_T0);
-}
-
-/* The rows in nearly equal parts of at most `most`. Only the first prefetches the next page; for
- * the others what is prefetched is the page itself. */
-INLINE int part_rows(int left, int most)
-{
-    int parts = (left + most - 1) / most;
-    return (left + parts - 1) / parts;
-}
-
 /* ---- scores ---- */
 
 /* What score_group needs of `rows` queries and `vectors` vectors of lanes. */
 struct score {
     const float *query;
     int size, dims;
-    ptrdiff_t next; /* from a place in this page to the same of the next one */
+    uintptr_t next;
     __m256 acc[MOST_ROWS][4];
 };
-
-INLINE void prefetch_dimension(enum kv_type type, const uint8_t *at)
-{
-    prefetch(at);
-    if (type == KV_F32)
-        prefetch(at + 64);
-}
 
 /* The dimensions that share a scale (of the other types: just as many). `scales` are those of the
  * first lane, `key` its elements. */
@@ -70,13 +39,13 @@ INLINE void score_group(enum kv_type type, int rows, int vectors, const uint8_t 
 {
     __m256 scale[4], k[4];
     if (type == KV_Q8_0) {
-        prefetch(scales + s->next);
+        prefetch_next(scales, s->next);
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++)
             scale[v] = load8(KV_F16, scales + 16 * v);
     }
     for (int d = 0; d < s->dims; d++) {
-        prefetch_dimension(type, key + s->next);
+        prefetch_keys(type, key, s->next);
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
             k[v] = load8(type, key + bytes_of(type, 8 * (size_t)v));
@@ -96,7 +65,7 @@ INLINE void score_group(enum kv_type type, int rows, int vectors, const uint8_t 
 
 /* Lanes [lane, lane + 8 * vectors). */
 INLINE void score_tile(enum kv_type type, int rows, int vectors, const struct attn_page *p,
-                       const float *query, ptrdiff_t next, int lane, float *out)
+                       const float *query, uintptr_t next, int lane, float *out)
 {
     struct score s = {.query = query, .size = p->key_size, .dims = p->key_size, .next = next};
     const uint8_t *key = p->key;
@@ -125,7 +94,7 @@ INLINE void score_tile(enum kv_type type, int rows, int vectors, const struct at
 
 /* Few rows take the whole page at once, more of them half of it. */
 INLINE void score_rows(enum kv_type type, int rows, const struct attn_page *p, const float *query,
-                       ptrdiff_t next, float *out)
+                       uintptr_t next, float *out)
 {
     if (rows <= 2) {
         score_tile(type, rows, 4, p, query, next, 0, out);
@@ -137,7 +106,7 @@ INLINE void score_rows(enum kv_type type, int rows, const struct attn_page *p, c
 
 INLINE void scores(enum kv_type type, const struct attn_page *p, const struct attn_rows *r)
 {
-    ptrdiff_t next = (const uint8_t *)p->next_key - (const uint8_t *)p->key;
+    uintptr_t next = distance(p->key, p->next_key);
     for (int i = 0, n; i < r->n; i += n, next = 0) {
         const float *query = r->query + (size_t)i * p->key_size;
         float *out = r->weight + (size_t)i * ATTN_LANES;
@@ -160,16 +129,6 @@ INLINE void scores(enum kv_type type, const struct attn_page *p, const struct at
 
 /* ---- mix ---- */
 
-/* Where 8 columns of lane 0 begin. */
-INLINE const uint8_t *column_at(enum kv_type type, const struct attn_page *p, int column)
-{
-    const uint8_t *value = p->value;
-    if (type != KV_Q8_0)
-        return value + bytes_of(type, (size_t)column);
-    return value + (size_t)(column / ATTN_GROUP) * ATTN_GROUP_BYTES + 2 * ATTN_LANES +
-           column % ATTN_GROUP;
-}
-
 /* The scales of a group's lanes. */
 INLINE void load_scales(const uint8_t *value, int group, float *out)
 {
@@ -178,23 +137,14 @@ INLINE void load_scales(const uint8_t *value, int group, float *out)
         _mm256_store_ps(out + i, load8(KV_F16, value + 2 * i));
 }
 
-INLINE void prefetch_lane(enum kv_type type, int vectors, const uint8_t *at)
-{
-    size_t bytes = bytes_of(type, 8 * (size_t)vectors);
-#pragma GCC unroll 4
-    for (size_t i = 0; i < bytes; i += 64)
-        prefetch(at + i);
-}
-
 /* `vectors` times 8 columns of `rows` rows; of q8_0 at most one group. */
 INLINE void mix_tile(enum kv_type type, int rows, int vectors, const struct attn_page *p,
-                     const struct attn_rows *r, int column, ptrdiff_t next)
+                     const struct attn_rows *r, int column, uintptr_t next)
 {
     _Alignas(32) float scale[ATTN_LANES];
     __m256 acc[MOST_ROWS][MOST_VECTORS], v[MOST_VECTORS];
     float *mix = r->mix + column;
-    size_t step = type == KV_Q8_0 ? ATTN_GROUP : bytes_of(type, (size_t)p->value_pad);
-    const uint8_t *at = column_at(type, p, column) + (size_t)p->first * step;
+    const uint8_t *at = column_at(type, p, column) + (size_t)p->first * lane_bytes(type, p);
     if (type == KV_Q8_0)
         load_scales(p->value, column / ATTN_GROUP, scale);
 #pragma GCC unroll 6
@@ -203,8 +153,8 @@ INLINE void mix_tile(enum kv_type type, int rows, int vectors, const struct attn
         for (int c = 0; c < vectors; c++)
             acc[i][c] = _mm256_mul_ps(_mm256_load_ps(mix + (size_t)i * p->value_pad + 8 * c),
                                       _mm256_broadcast_ss(r->rescale + i));
-    for (int lane = p->first; lane < p->last; lane++, at += step) {
-        prefetch_lane(type, vectors, at + next);
+    for (int lane = p->first; lane < p->last; lane++, at += lane_bytes(type, p)) {
+        prefetch_columns(type, 8 * (size_t)vectors, at, next);
 #pragma GCC unroll 8
         for (int c = 0; c < vectors; c++) {
             v[c] = load8(type, at + bytes_of(type, 8 * (size_t)c));
@@ -228,7 +178,7 @@ INLINE void mix_tile(enum kv_type type, int rows, int vectors, const struct attn
 
 /* All columns of `rows` rows: as wide tiles as registers allow, then narrower ones. */
 INLINE void mix_rows(enum kv_type type, int rows, const struct attn_page *p,
-                     const struct attn_rows *r, ptrdiff_t next)
+                     const struct attn_rows *r, uintptr_t next)
 {
     int column = 0, left = p->value_pad / 8;
     for (; rows == 1 && type != KV_Q8_0 && left >= 8; left -= 8, column += 64)
@@ -241,7 +191,7 @@ INLINE void mix_rows(enum kv_type type, int rows, const struct attn_page *p,
 
 INLINE void mix(enum kv_type type, const struct attn_page *p, const struct attn_rows *all)
 {
-    ptrdiff_t next = (const uint8_t *)p->next_value - (const uint8_t *)p->value;
+    uintptr_t next = distance(p->value, p->next_value);
     struct attn_rows r = *all;
     for (int left = all->n, n; left > 0; left -= n, next = 0) {
         n = part_rows(left, MOST_ROWS);

@@ -1,25 +1,14 @@
-/* AVX-512. A page's 32 lanes are two vectors; everything else is attn_ref.c, wider.
- *
- * The bodies below are written once and inlined with constant type, rows and columns, so that the
- * accumulators of every combination stay in registers. */
+/* AVX-512. A page's 32 lanes are two vectors; everything else is attn_ref.c, wider. */
 #include "attn_exp.h"
-#include "attn_ops.h"
+#include "attn_tile.h"
 
 #include <immintrin.h>
-
-#define INLINE static inline __attribute__((always_inline))
 
 enum { SCORE_ROWS = 8, MIX_ROWS = 6, MIX_COLUMNS = 8 };
 
 struct pair {
     __m512 a, b;
 };
-
-/* Bytes of n elements. */
-INLINE size_t bytes_of(enum kv_type type, size_t n)
-{
-    return type == KV_F32 ? 4 * n : type == KV_Q8_0 ? n : 2 * n;
-}
 
 /* 16 elements as floats; those of q8_0 without their scale. */
 INLINE __m512 load16(enum kv_type type, const uint8_t *at)
@@ -37,30 +26,23 @@ INLINE __m512 load16(enum kv_type type, const uint8_t *at)
     }
 }
 
-INLINE void prefetch(const uint8_t *at)
-{
-    _mm_prefetch((const char *)at, _MM_HINT_T0);
-}
-
 /* ---- scores ---- */
 
 /* The dimensions that share a scale (of the other types: just as many) of `rows` queries. `key` is
- * the scales, if any, and then the elements; `next` the same place of the next page. */
+ * the scales, if any, and then the elements. */
 INLINE void score_group(enum kv_type type, int rows, const float *query, int size, int dims,
-                        const uint8_t *key, ptrdiff_t next, struct pair *acc)
+                        const uint8_t *key, uintptr_t next, struct pair *acc)
 {
     struct pair scale = {0};
     if (type == KV_Q8_0) {
-        prefetch(key + next);
+        prefetch_next(key, next);
         scale.a = load16(KV_F16, key);
         scale.b = load16(KV_F16, key + 32);
         key += 2 * ATTN_LANES;
     }
-    for (int d = 0; d < dims; d++) {
+    for (int d = 0; d < dims; d++, key += bytes_of(type, ATTN_LANES)) {
         __m512 a = load16(type, key), b = load16(type, key + bytes_of(type, 16));
-        prefetch(key + next);
-        if (type == KV_F32)
-            prefetch(key + next + 64);
+        prefetch_keys(type, key, next);
         if (type == KV_Q8_0) {
             a = _mm512_mul_ps(a, scale.a);
             b = _mm512_mul_ps(b, scale.b);
@@ -71,12 +53,11 @@ INLINE void score_group(enum kv_type type, int rows, const float *query, int siz
             acc[r].a = _mm512_fmadd_ps(q, a, acc[r].a);
             acc[r].b = _mm512_fmadd_ps(q, b, acc[r].b);
         }
-        key += bytes_of(type, ATTN_LANES);
     }
 }
 
 INLINE void score_rows(enum kv_type type, int rows, const struct attn_page *p, const float *query,
-                       ptrdiff_t next, float *out)
+                       uintptr_t next, float *out)
 {
     struct pair acc[SCORE_ROWS];
     const uint8_t *key = p->key;
@@ -99,17 +80,9 @@ INLINE void score_rows(enum kv_type type, int rows, const struct attn_page *p, c
     }
 }
 
-/* The rows in nearly equal parts of at most `most`. Only the first prefetches the next page; for
- * the others what is prefetched is the page itself. */
-INLINE int part_rows(int left, int most)
-{
-    int parts = (left + most - 1) / most;
-    return (left + parts - 1) / parts;
-}
-
 INLINE void scores(enum kv_type type, const struct attn_page *p, const struct attn_rows *r)
 {
-    ptrdiff_t next = (const uint8_t *)p->next_key - (const uint8_t *)p->key;
+    uintptr_t next = distance(p->key, p->next_key);
     for (int i = 0, n; i < r->n; i += n, next = 0) {
         const float *query = r->query + (size_t)i * p->key_size;
         float *out = r->weight + (size_t)i * ATTN_LANES;
@@ -127,16 +100,6 @@ INLINE void scores(enum kv_type type, const struct attn_page *p, const struct at
 
 /* ---- mix ---- */
 
-/* Where 16 columns of lane 0 begin, and how far the next lane is. */
-INLINE const uint8_t *column_at(enum kv_type type, const struct attn_page *p, int column)
-{
-    const uint8_t *value = p->value;
-    if (type != KV_Q8_0)
-        return value + bytes_of(type, (size_t)column);
-    return value + (size_t)(column / ATTN_GROUP) * ATTN_GROUP_BYTES + 2 * ATTN_LANES +
-           column % ATTN_GROUP;
-}
-
 /* The scales of a group's lanes. */
 INLINE void load_scales(const uint8_t *value, int group, float *out)
 {
@@ -145,47 +108,45 @@ INLINE void load_scales(const uint8_t *value, int group, float *out)
     _mm512_store_ps(out + 16, load16(KV_F16, value + 32));
 }
 
-INLINE void prefetch_lane(enum kv_type type, int vectors, const uint8_t *at)
+/* 16 columns of a lane, number c of a tile whose columns begin at `at`. */
+INLINE __m512 load_value(enum kv_type type, const uint8_t *at, int c, int lane,
+                         const float scale[][ATTN_LANES])
 {
-    size_t bytes = type == KV_Q8_0 ? 1 : bytes_of(type, 16 * (size_t)vectors);
-#pragma GCC unroll 8
-    for (size_t i = 0; i < bytes; i += 64)
-        prefetch(at + i);
+    if (type != KV_Q8_0)
+        return load16(type, at + bytes_of(type, 16 * (size_t)c));
+    const uint8_t *group = at + (size_t)(c / 2) * ATTN_GROUP_BYTES;
+    return _mm512_mul_ps(load16(type, group + c % 2 * 16), _mm512_set1_ps(scale[c / 2][lane]));
+}
+
+INLINE void prefetch_lane(enum kv_type type, int vectors, const uint8_t *at, uintptr_t next)
+{
+    int groups = type == KV_Q8_0 ? vectors / 2 : 1;
+#pragma GCC unroll 4
+    for (int g = 0; g < groups; g++)
+        prefetch_columns(type, 16 * (size_t)vectors, at + (size_t)g * ATTN_GROUP_BYTES, next);
 }
 
 /* `vectors` times 16 columns of `rows` rows. */
 INLINE void mix_tile(enum kv_type type, int rows, int vectors, const struct attn_page *p,
-                     const struct attn_rows *r, int column, ptrdiff_t next)
+                     const struct attn_rows *r, int column, uintptr_t next)
 {
     _Alignas(64) float scale[MIX_COLUMNS / 2][ATTN_LANES];
     __m512 acc[MIX_ROWS][MIX_COLUMNS], v[MIX_COLUMNS];
     float *mix = r->mix + column;
-    size_t step = type == KV_Q8_0 ? ATTN_GROUP : bytes_of(type, (size_t)p->value_pad);
-    const uint8_t *at = column_at(type, p, column) + (size_t)p->first * step;
-    if (type == KV_Q8_0)
-        for (int g = 0; 2 * g < vectors; g++)
-            load_scales(p->value, column / ATTN_GROUP + g, scale[g]);
+    const uint8_t *at = column_at(type, p, column) + (size_t)p->first * lane_bytes(type, p);
+    for (int g = 0; type == KV_Q8_0 && 2 * g < vectors; g++)
+        load_scales(p->value, column / ATTN_GROUP + g, scale[g]);
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 8
         for (int c = 0; c < vectors; c++)
             acc[i][c] = _mm512_mul_ps(_mm512_load_ps(mix + (size_t)i * p->value_pad + 16 * c),
                                       _mm512_set1_ps(r->rescale[i]));
-    for (int lane = p->first; lane < p->last; lane++, at += step) {
+    for (int lane = p->first; lane < p->last; lane++, at += lane_bytes(type, p)) {
+        prefetch_lane(type, vectors, at, next);
 #pragma GCC unroll 8
-        for (int c = 0; c < vectors; c++) {
-            if (type == KV_Q8_0) {
-                const uint8_t *group = at + (size_t)(c / 2) * ATTN_GROUP_BYTES;
-                v[c] = _mm512_mul_ps(load16(type, group + c % 2 * 16),
-                                     _mm512_set1_ps(scale[c / 2][lane]));
-                if (c % 2 == 0)
-                    prefetch(group + next);
-            } else {
-                v[c] = load16(type, at + bytes_of(type, 16 * (size_t)c));
-            }
-        }
-        if (type != KV_Q8_0)
-            prefetch_lane(type, vectors, at + next);
+        for (int c = 0; c < vectors; c++)
+            v[c] = load_value(type, at, c, lane, scale);
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
             __m512 w = _mm512_set1_ps(r->weight[i * ATTN_LANES + lane]);
@@ -203,7 +164,7 @@ INLINE void mix_tile(enum kv_type type, int rows, int vectors, const struct attn
 
 /* All columns of `rows` rows: as wide tiles as registers allow, then narrower ones. */
 INLINE void mix_rows(enum kv_type type, int rows, const struct attn_page *p,
-                     const struct attn_rows *r, ptrdiff_t next)
+                     const struct attn_rows *r, uintptr_t next)
 {
     int column = 0, left = p->value_pad / 16;
     for (; rows <= 2 && left >= 8; left -= 8, column += 128)
@@ -218,7 +179,7 @@ INLINE void mix_rows(enum kv_type type, int rows, const struct attn_page *p,
 
 INLINE void mix(enum kv_type type, const struct attn_page *p, const struct attn_rows *all)
 {
-    ptrdiff_t next = (const uint8_t *)p->next_value - (const uint8_t *)p->value;
+    uintptr_t next = distance(p->value, p->next_value);
     struct attn_rows r = *all;
     for (int left = all->n, n; left > 0; left -= n, next = 0) {
         n = part_rows(left, MIX_ROWS);

@@ -7,8 +7,8 @@
 
 /* The one exp of this program. Every SIMD level performs exactly these steps, so all give the same
  * bits. x = n ln2 + r with |r| <= ln2/2, e^r = 1 + r + r^2 q(r) (q: minimax, relative
- * error 3.1e-9), times 2^n by an addition to the exponent. At most 1 ulp from the true value; what
- * would be below the smallest normal number is 0. A NaN stays a NaN. */
+ * error 3.1e-9), times 2^n by an addition to the exponent. Less than 1.1 ulp from the true value;
+ * what would be below the smallest normal number is 0. A NaN stays a NaN. */
 #define EXP_LOG2E  0x1.715476p+0f
 #define EXP_LN2_HI 0x1.62e43p-1f
 #define EXP_LN2_LO -0x1.05c61p-29f

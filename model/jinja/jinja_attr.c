@@ -205,5 +205,5 @@ struct jj_value jj_slice(struct jj_rt *rt, struct jj_value v, const struct jj_va
     if (v.type == JJ_SEQ && (v.seq->kind <= JJ_TUPLE || v.seq->kind == JJ_RANGE) &&
         slice_range(rt, bounds, v.seq->n, &r))
         return slice_seq(rt, v.seq, &r);
-    return jj_undefined("a slice of this value");
+    return jj_fail(rt, ERR_ARG, "'%s' object is not subscriptable", jj_type_name(v));
 }

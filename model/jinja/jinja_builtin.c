@@ -82,6 +82,9 @@ struct sorter {
 
 static bool goes_first(const struct sorter *s, size_t a, size_t b)
 {
+    /* Equality first, as when Python compares lists of keys: two undefined ones have no order. */
+    if (jj_equal(s->rt, s->keys[a], s->keys[b]))
+        return true;
     int order = jj_compare(s->rt, s->keys[a], s->keys[b]);
     return s->reverse ? order >= 0 : order <= 0;
 }

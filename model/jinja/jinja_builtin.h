@@ -37,7 +37,6 @@ struct jj_value jj_path(struct jj_rt *rt, struct jj_value v, struct jj_value pat
 void jj_sort(struct jj_rt *rt, struct jj_seq *s, const struct jj_value *keys, bool reverse);
 /* lower() of strings unless case counts. */
 struct jj_value jj_fold(struct jj_rt *rt, struct jj_value v, bool case_sensitive);
-struct jj_value jj_call_test(struct jj_rt *rt, struct jj_value v, const struct jj_args *args);
 
 struct jj_dict *jj_dict_from_args(struct jj_rt *rt, const struct jj_args *args);
 

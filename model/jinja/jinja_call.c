@@ -148,6 +148,8 @@ struct jj_value jj_macro_new(struct jj_rt *rt, const struct jj_node *node)
     if (!c)
         return (struct jj_value){0};
     *c = (struct jj_callable){.macro = node, .closure = rt->scope};
+    for (struct jj_scope *s = rt->scope; s && !s->captured; s = s->parent)
+        s->captured = true;
     return (struct jj_value){.type = JJ_CALLABLE, .callable = c};
 }
 

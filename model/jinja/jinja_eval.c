@@ -11,6 +11,14 @@ struct jj_scope *jj_scope_new(struct jj_rt *rt, struct jj_scope *parent)
     return s;
 }
 
+struct jj_scope *jj_scope_again(struct jj_rt *rt, struct jj_scope *last, struct jj_scope *parent)
+{
+    if (!last || last->captured || rt->failed)
+        return jj_scope_new(rt, parent);
+    last->n = 0;
+    return last;
+}
+
 void jj_scope_set(struct jj_rt *rt, struct jj_scope *s, int name, struct jj_value v)
 {
     if (!jj_step(rt, 1 + (size_t)s->n / 16))

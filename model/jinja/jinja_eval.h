@@ -15,6 +15,9 @@ void jj_exec_loop(struct jj_rt *rt, const struct jj_node *node, struct jj_value 
 
 /* ---- variables ---- */
 struct jj_scope *jj_scope_new(struct jj_rt *rt, struct jj_scope *parent); /* never NULL */
+/* An empty scope for the next round of a loop: the last one (or NULL) again when nothing can
+ * reach it any more. */
+struct jj_scope *jj_scope_again(struct jj_rt *rt, struct jj_scope *last, struct jj_scope *parent);
 void jj_scope_set(struct jj_rt *rt, struct jj_scope *s, int name, struct jj_value v);
 struct jj_value jj_variable(struct jj_rt *rt, int name);
 void jj_assign(struct jj_rt *rt, const struct jj_node *target, struct jj_value v);

@@ -62,9 +62,9 @@ static struct jj_seq *loop_select(struct jj_rt *rt, const struct jj_node *node,
     if (!node->kids[2])
         return items;
     struct jj_seq *selected = jj_seq_new(rt, JJ_LIST);
-    struct jj_scope *outer = rt->scope;
+    struct jj_scope *outer = rt->scope, *inner = NULL;
     for (size_t i = 0; i < items->n && !rt->failed; i++) {
-        rt->scope = jj_scope_new(rt, outer);
+        rt->scope = inner = jj_scope_again(rt, inner, outer);
         jj_assign(rt, node->kids[0], items->items[i]);
         if (jj_truth(jj_eval(rt, node->kids[2])))
             jj_seq_add(rt, selected, items->items[i]);
@@ -73,10 +73,10 @@ static struct jj_seq *loop_select(struct jj_rt *rt, const struct jj_node *node,
     return selected;
 }
 
-static void exec_round(struct jj_rt *rt, struct jj_loop *loop)
+static void exec_round(struct jj_rt *rt, struct jj_loop *loop, struct jj_scope *inner)
 {
     struct jj_value self = {.type = JJ_LOOP, .loop = loop};
-    rt->scope = jj_scope_new(rt, loop->outer);
+    rt->scope = inner;
     jj_scope_set(rt, rt->scope, JJ_NAME_LOOP, self);
     jj_assign(rt, loop->node->kids[0], loop->items->items[loop->index]);
     if (!rt->failed)
@@ -91,8 +91,10 @@ void jj_exec_loop(struct jj_rt *rt, const struct jj_node *node, struct jj_value 
     *loop = (struct jj_loop){.node = node, .depth = depth, .outer = rt->scope};
     loop->items = loop_select(rt, node, jj_iterate(rt, items));
     bool empty = loop->items->n == 0;
+    struct jj_scope *inner = NULL;
     for (; loop->index < loop->items->n && !rt->failed; loop->index++) {
-        exec_round(rt, loop);
+        inner = jj_scope_again(rt, inner, loop->outer);
+        exec_round(rt, loop, inner);
         enum jj_flow flow = rt->flow;
         rt->flow = JJ_FLOW_ON;
         if (flow == JJ_FLOW_BREAK)

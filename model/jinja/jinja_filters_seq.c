@@ -62,17 +62,29 @@ static struct jj_value filter_items(ARGS)
 
 /* ---- order ---- */
 
+/* The key of one item; "a,b" compares by a, then by b. */
+static struct jj_value key_of(struct jj_rt *rt, struct jj_value item, struct jj_value path,
+                              bool case_sensitive)
+{
+    static const struct jj_str comma = {.bytes = ",", .n = 1, .chars = 1};
+    if (!jj_given(path) || path.type == JJ_NONE)
+        return jj_fold(rt, item, case_sensitive);
+    if (path.type != JJ_STR || !memchr(path.str->bytes, ',', path.str->n))
+        return jj_fold(rt, jj_path(rt, item, path), case_sensitive);
+    const struct jj_seq *paths = jj_str_split(rt, path.str, &comma, -1);
+    struct jj_seq *keys = jj_seq_new(rt, JJ_LIST);
+    for (size_t i = 0; i < paths->n && !rt->failed; i++)
+        jj_seq_add(rt, keys, jj_fold(rt, jj_path(rt, item, paths->items[i]), case_sensitive));
+    return jj_sequence(keys);
+}
+
 /* What the items are compared by. */
 static struct jj_value *keys_of(struct jj_rt *rt, const struct jj_seq *s, struct jj_value path,
                                 bool case_sensitive)
 {
     struct jj_value *keys = jj_alloc(rt, s->n + 1, sizeof *keys);
-    for (size_t i = 0; keys && i < s->n && jj_step(rt, 1); i++) {
-        struct jj_value item = s->items[i];
-        if (jj_given(path) && path.type != JJ_NONE)
-            item = jj_path(rt, item, path);
-        keys[i] = jj_fold(rt, item, case_sensitive);
-    }
+    for (size_t i = 0; keys && i < s->n && jj_step(rt, 1); i++)
+        keys[i] = key_of(rt, s->items[i], path, case_sensitive);
     return keys;
 }
 
@@ -284,7 +296,7 @@ static struct jj_value filter_map(ARGS)
 }
 
 /* The test named by the first argument, with the others; without any: is it true? */
-struct jj_value jj_call_test(struct jj_rt *rt, struct jj_value v, const struct jj_args *args)
+static struct jj_value call_test(struct jj_rt *rt, struct jj_value v, const struct jj_args *args)
 {
     if (!args->n)
         return v;
@@ -309,7 +321,7 @@ static struct jj_value select_items(struct jj_rt *rt, struct jj_value v, const s
         struct jj_value item = s->items[i];
         if (by_attribute)
             item = jj_path(rt, item, args->items[0]);
-        if (jj_truth(jj_call_test(rt, item, &test)) == wanted)
+        if (jj_truth(call_test(rt, item, &test)) == wanted)
             jj_seq_add(rt, selected, s->items[i]);
     }
     return jj_sequence(selected);

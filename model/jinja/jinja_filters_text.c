@@ -105,7 +105,7 @@ static const struct jj_str *spaces(struct jj_rt *rt, int64_t n)
 
 static struct jj_value filter_indent(ARGS)
 {
-    const struct jj_str *s = text_of(rt, v);
+    const struct jj_str *s = jj_arg_str(rt, v);
     const struct jj_str *indent = c->a[0].type == JJ_STR ? c->a[0].str
                                                          : spaces(rt, jj_int_or(rt, c->a[0], 4));
     bool first = jj_arg_true(c->a[1], false), blank = jj_arg_true(c->a[2], false);
@@ -152,9 +152,10 @@ static struct jj_value filter_format(ARGS)
 static struct jj_value filter_center(ARGS)
 {
     const struct jj_str *s = text_of(rt, v);
-    int64_t width = jj_int_or(rt, c->a[0], 80), pad = width - (int64_t)s->chars;
-    if (pad <= 0 || width > (int64_t)JJ_MAX_BYTES)
+    int64_t width = jj_int_or(rt, c->a[0], 80);
+    if (width <= (int64_t)s->chars)
         return jj_string(s);
+    int64_t pad = width - (int64_t)s->chars;
     /* As str.center has it: the odd space is on the left when the width is odd. */
     int64_t left = pad / 2 + (pad & width & 1);
     const struct jj_str *padded = jj_str_concat(rt, spaces(rt, left), s);
@@ -167,6 +168,7 @@ static struct jj_value filter_truncate(ARGS)
     static const struct jj_str space = {.bytes = " ", .n = 1, .chars = 1};
     const struct jj_str *s = text_of(rt, v);
     const struct jj_str *end = jj_given(c->a[2]) ? text_of(rt, c->a[2]) : &dots;
+    jj_length(rt, v);
     int64_t length = jj_int_or(rt, c->a[0], 255), leeway = jj_int_or(rt, c->a[3], 5);
     if (length < (int64_t)end->chars || leeway < 0 || length > INT32_MAX || leeway > INT32_MAX)
         return jj_fail(rt, ERR_ARG, "truncate: the length does not go with the end");

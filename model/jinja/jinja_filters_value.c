@@ -77,6 +77,8 @@ static struct jj_value filter_int(ARGS)
     int64_t i;
     double d;
     int base = (int)jj_int_or(rt, c->a[1], 10);
+    if (!jj_check_defined(rt, v))
+        return v;
     if (jj_as_int(v, &i) || (v.type == JJ_FLOAT && real_to_int(v.real, &i)))
         return jj_int(i);
     if (v.type == JJ_STR && parse_int(v.str, base, &i))
@@ -89,7 +91,8 @@ static struct jj_value filter_int(ARGS)
 static struct jj_value filter_float(ARGS)
 {
     double d;
-    (void)rt;
+    if (!jj_check_defined(rt, v))
+        return v;
     if (jj_is_number(v))
         return jj_float(jj_as_real(v));
     if (v.type == JJ_STR && parse_real(v.str, &d))
@@ -120,6 +123,17 @@ static double round_half_even(double d, int64_t precision)
     return strtod(text, NULL);
 }
 
+/* An integer stays one. */
+static struct jj_value round_common(struct jj_value v, int64_t precision)
+{
+    int64_t i = 0;
+    bool is_int = jj_as_int(v, &i);
+    if (is_int && precision >= 0)
+        return jj_int(i);
+    double d = round_half_even(jj_as_real(v), precision);
+    return is_int && fabs(d) < 0x1p62 ? jj_int((int64_t)d) : jj_float(d);
+}
+
 static struct jj_value filter_round(ARGS)
 {
     int64_t precision = jj_int_or(rt, c->a[0], 0);
@@ -130,7 +144,7 @@ static struct jj_value filter_round(ARGS)
         return jj_fail(rt, ERR_ARG, "round: %lld digits", (long long)precision);
     double scale = pow(10, (double)precision), d = jj_as_real(v);
     if (!method || jj_str_is(method, "common"))
-        return v.type == JJ_FLOAT || precision < 0 ? jj_float(round_half_even(d, precision)) : v;
+        return round_common(v, precision);
     if (jj_str_is(method, "ceil"))
         return jj_float(ceil(d * scale) / scale);
     if (jj_str_is(method, "floor"))

@@ -294,6 +294,14 @@ static void percent_one(struct percent *p)
         percent_value(p, v, &spec);
 }
 
+/* Arguments that can be looked up in may be left over; Python counts a list among them. */
+static size_t must_use(struct jj_value args)
+{
+    if (jj_is_seq(args, JJ_TUPLE))
+        return args.seq->n;
+    return args.type == JJ_STR || args.type == JJ_NONE || jj_is_number(args);
+}
+
 struct jj_value jj_format_percent(struct jj_rt *rt, const struct jj_str *format,
                                   struct jj_value args)
 {
@@ -306,8 +314,7 @@ struct jj_value jj_format_percent(struct jj_rt *rt, const struct jj_str *format,
         if (next)
             percent_one(&p);
     }
-    size_t given = jj_is_seq(args, JJ_TUPLE) ? args.seq->n : args.type == JJ_DICT ? 0 : 1;
-    if (p.used < given)
+    if (p.used < must_use(args))
         return jj_fail(rt, ERR_ARG, "not all arguments converted during string formatting");
     return jj_string(jj_buf_str(rt, &p.b));
 }

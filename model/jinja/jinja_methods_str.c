@@ -52,7 +52,8 @@ static struct jj_value cut_at(struct jj_rt *rt, const struct jj_str *s, int64_t 
                               const struct jj_str *sep)
 {
     size_t behind = (size_t)at + sep->n;
-    return three(rt, jj_str_slice(rt, s, 0, (size_t)at), sep,
+    /* The middle is the found text, not what was looked for: the marks differ. */
+    return three(rt, jj_str_slice(rt, s, 0, (size_t)at), jj_str_slice(rt, s, (size_t)at, sep->n),
                  jj_str_slice(rt, s, behind, s->n - behind));
 }
 
@@ -254,10 +255,11 @@ static struct jj_value pad(struct jj_rt *rt, const struct jj_str *s, const struc
                            int sides)
 {
     static const struct jj_str space = {.bytes = " ", .n = 1, .chars = 1};
-    int64_t width = jj_int_or(rt, c->a[0], 0), n = width - (int64_t)s->chars;
+    int64_t width = jj_int_or(rt, c->a[0], 0);
     const struct jj_str *with = jj_given(c->a[1]) ? jj_arg_str(rt, c->a[1]) : &space;
-    if (n <= 0 || rt->failed)
+    if (width <= (int64_t)s->chars || rt->failed)
         return jj_string(s);
+    int64_t n = width - (int64_t)s->chars;
     if (with->chars != 1)
         return jj_fail(rt, ERR_ARG, "the fill character must be exactly one character long");
     int64_t left = sides == JJ_LEFT ? n : sides == JJ_RIGHT ? 0 : n / 2 + (n & width & 1);
@@ -283,7 +285,10 @@ static struct jj_value str_rjust(ARGS)
 static struct jj_value str_zfill(ARGS)
 {
     static const struct jj_str zero = {.bytes = "0", .n = 1, .chars = 1};
-    int64_t n = jj_int_or(rt, c->a[0], 0) - (int64_t)v.str->chars;
+    int64_t width = jj_int_or(rt, c->a[0], 0);
+    if (width <= (int64_t)v.str->chars)
+        return v;
+    int64_t n = width - (int64_t)v.str->chars;
     size_t sign = v.str->n && (v.str->bytes[0] == '-' || v.str->bytes[0] == '+');
     const struct jj_str *front = jj_str_slice(rt, v.str, 0, sign);
     const struct jj_str *rest = jj_str_slice(rt, v.str, sign, v.str->n - sign);

@@ -166,7 +166,7 @@ struct jj_value jj_arithmetic(struct jj_rt *rt, enum jj_op op, struct jj_value a
         return int_op(rt, op, i, j);
     if (jj_is_number(a) && jj_is_number(b))
         return real_op(rt, op, jj_as_real(a), jj_as_real(b));
-    if (a.type == JJ_STR && op == JJ_MODULO && jj_check_defined(rt, b))
+    if (a.type == JJ_STR && op == JJ_MODULO)
         return jj_format_percent(rt, a.str, b);
     if (op == JJ_ADD && a.type == JJ_STR && b.type == JJ_STR)
         return add_strings(rt, a.str, b.str);

@@ -38,6 +38,7 @@ int jj_parse_name(struct jj_parser *p, const struct jj_token *token);
 void jj_grow_add(struct jj_parser *p, struct jj_grow *g, struct jj_node *node);
 struct jj_node_list jj_grow_list(const struct jj_grow *g);
 
+bool jj_token_is(const struct jj_token *t, enum jj_token_kind kind, const char *text);
 void jj_parse_next(struct jj_parser *p);
 bool jj_at_op(const struct jj_parser *p, const char *op);
 bool jj_at_name(const struct jj_parser *p, const char *name);
@@ -48,6 +49,14 @@ void jj_expect_name(struct jj_parser *p, const char *name);
 /* The name at hand, passed over. */
 const struct jj_token *jj_take_name(struct jj_parser *p, const char *what);
 
+/* A node with one kid, or two. */
+struct jj_node *jj_node_unary(struct jj_parser *p, enum jj_kind kind, struct jj_node *a);
+struct jj_node *jj_node_binary(struct jj_parser *p, enum jj_kind kind, struct jj_node *a,
+                               struct jj_node *b);
+
+/* A primary expression with all that may follow it (attributes, items, calls, and filters and
+ * tests if wanted) and the signs in front of it. */
+struct jj_node *jj_parse_unary(struct jj_parser *p, bool with_filter);
 struct jj_node *jj_parse_expression(struct jj_parser *p);
 /* An expression or several with commas; `stop`: a name that ends it, or NULL; choice: with
  * inline if. */

@@ -39,16 +39,16 @@ static struct jj_value usual_value(const char *name)
 static struct jj_value global_value(struct jj_rt *rt, const struct jj_str *name,
                                     const struct jj_input *input)
 {
-    const json_t *json = json_object_get(input->plain, name->bytes);
+    const json_t *json = input->trusted ? json_object_get(input->trusted, name->bytes) : NULL;
+    if (json)
+        return jj_from_json(rt, json, 0);
+    json = json_object_get(input->plain, name->bytes);
     if (json) {
         struct jj_value v = jj_from_json(rt, json, 1);
         if (jj_str_is(name, "messages"))
             trust_roles(rt, v);
         return v;
     }
-    json = input->trusted ? json_object_get(input->trusted, name->bytes) : NULL;
-    if (json)
-        return jj_from_json(rt, json, 0);
     const struct jj_builtin *row = jj_builtin_find(jj_functions, name);
     return row ? jj_bound(rt, row, jj_none()) : usual_value(name->bytes);
 }

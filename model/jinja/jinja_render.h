@@ -5,7 +5,7 @@
 #include "jinja_json.h"
 #include "jinja_str.h"
 
-/* Values of the variables of one render; lookups go from the first object to the last. */
+/* Values of the variables of one render; a trusted one hides a plain one of the same name. */
 struct jj_input {
     const json_t *plain;   /* strings are marked */
     const json_t *trusted; /* strings are not; or NULL */

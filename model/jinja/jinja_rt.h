@@ -14,7 +14,7 @@
  * returns at once or works on empty values. Nothing crashes when a check is missing, loops stop
  * because jj_step says false. All memory of a render comes from one arena. */
 
-#define JJ_MAX_STEPS        5000000u
+#define JJ_MAX_STEPS        20000000u /* a published template needs 6 million for 1000 messages */
 #define JJ_MAX_DEPTH        800 /* nested expressions, statements, macro calls and values together */
 #define JJ_MAX_PARSE_DEPTH  200
 #define JJ_MAX_BYTES        ((size_t)64 << 20)  /* of one string or of the output */
@@ -129,6 +129,7 @@ struct jj_scope {
         struct jj_value value;
     } * vars;
     int n, cap;
+    bool captured; /* a macro made here may still read it */
 };
 
 struct jj_loop {

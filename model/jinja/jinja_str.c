@@ -156,6 +156,8 @@ const struct jj_str *jj_str_repeat(struct jj_rt *rt, const struct jj_str *s, int
     struct jj_buf b = {0};
     if (times <= 0 || !s->n)
         return &jj_empty;
+    if ((uint64_t)times > JJ_MAX_BYTES / s->n)
+        jj_fail(rt, ERR_LIMIT, "writes more than %zu MiB of text", JJ_MAX_BYTES >> 20);
     for (int64_t i = 0; i < times && jj_step(rt, 1); i++)
         jj_buf_add_str(rt, &b, s);
     return jj_buf_str(rt, &b);

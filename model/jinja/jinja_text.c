@@ -218,13 +218,15 @@ const struct jj_str *jj_str_replace(struct jj_rt *rt, const struct jj_str *s,
     struct jj_buf b = {0};
     size_t at = 0;
     int64_t found;
+    if (count < 0)
+        count = INT64_MAX;
     if (!from->n) {
         replace_empty(rt, &b, s, to, count);
         return jj_buf_str(rt, &b);
     }
     if (jj_str_find(rt, s, from, 0, s->n) < 0)
         return s;
-    while (count-- != 0 && (found = jj_str_find(rt, s, from, at, s->n)) >= 0) {
+    while (count-- > 0 && (found = jj_str_find(rt, s, from, at, s->n)) >= 0) {
         jj_buf_add_slice(rt, &b, s, at, (size_t)found - at);
         jj_buf_add_str(rt, &b, to);
         at = (size_t)found + from->n;
@@ -302,21 +304,45 @@ static bool wants_upper(int32_t code, bool first, bool after_cased, enum jj_case
     }
 }
 
-const struct jj_str *jj_str_case(struct jj_rt *rt, const struct jj_str *s, enum jj_case mode)
+/* Within ASCII a case is a bit, and the length stays. */
+static void case_ascii(char *bytes, size_t n, enum jj_case mode)
 {
-    struct jj_buf b = {0};
+    bool after_cased = false;
+    for (size_t i = 0; i < n; i++) {
+        char letter = (char)(bytes[i] | 0x20);
+        bool cased = letter >= 'a' && letter <= 'z';
+        if (cased)
+            bytes[i] = wants_upper(bytes[i], i == 0, after_cased, mode) ? letter ^ 0x20 : letter;
+        after_cased = cased;
+    }
+}
+
+static void case_unicode(struct jj_rt *rt, struct jj_buf *b, const struct jj_str *s,
+                         enum jj_case mode)
+{
     bool after_cased = false;
     int32_t code;
-    jj_step_bytes(rt, s->n);
     for (size_t at = 0; at < s->n && !rt->failed;) {
         size_t len = jj_char_at(s->bytes, s->n, at, &code);
         unsigned char mark = jj_str_mark(s, at);
         if (wants_upper(code, at == 0, after_cased, mode))
-            add_upper(rt, &b, code, mark, mode == JJ_CAPITALIZE || mode == JJ_TITLE);
+            add_upper(rt, b, code, mark, mode == JJ_CAPITALIZE || mode == JJ_TITLE);
         else
-            jj_buf_add_char(rt, &b, utf8proc_tolower(code), mark);
+            jj_buf_add_char(rt, b, utf8proc_tolower(code), mark);
         after_cased = is_cased(code);
         at += len;
+    }
+}
+
+const struct jj_str *jj_str_case(struct jj_rt *rt, const struct jj_str *s, enum jj_case mode)
+{
+    struct jj_buf b = {0};
+    jj_step_bytes(rt, s->n);
+    if (s->chars == s->n) {
+        jj_buf_add_str(rt, &b, s);
+        case_ascii(b.bytes, b.n, mode);
+    } else {
+        case_unicode(rt, &b, s, mode);
     }
     return jj_buf_str(rt, &b);
 }

@@ -1,4 +1,4 @@
-#include "kernels/act_inline.h"
+#include "kernels/act.h"
 #include "kernels/ops.h"
 
 #include <immintrin.h>
@@ -12,7 +12,7 @@
 /* Keeps the compiler from reassociating sums of 16 bits, which makes it spill. */
 #define PIN(v) __asm__("" : "+x"(v))
 
-enum { PREFETCH_AHEAD = 2048, HALF_BYTES = 32, MOST = 6 };
+enum { HALF_BYTES = 32, MOST = 6 };
 
 /* Where a kernel's weights come from: a packed format, or a panel of the same integers. */
 struct shape {
@@ -313,16 +313,13 @@ INLINE void store_acc(__m256 (*acc)[MOST], const struct core *c, int g, int toke
     }
 }
 
-INLINE void fetch(const uint8_t *p, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)p + PREFETCH_AHEAD + i, _MM_HINT_T0);
-}
-
-INLINE size_t block_bytes(const struct shape *s)
+/* As in matrix_avx512.c. */
+INLINE void fetch(const uint8_t *group, int b, size_t ahead, const struct shape *s)
 {
     const struct scales_layout *l = &scales_layouts[s->scales];
-    return (size_t)(values_bytes[s->values] + l->block_bytes + l->super_bytes / 8);
+    int bytes = values_bytes[s->values] + l->block_bytes + l->super_bytes / 8;
+    const char *p = (const char *)group + (size_t)b * (size_t)bytes + ahead;
+    UNROLL for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + i, _MM_HINT_T1);
 }
 
 /* The kernel: one group at a time, whole tile, all blocks. */
@@ -335,8 +332,8 @@ INLINE void core(const struct core *c, const struct shape s)
         const uint8_t *values = c->values[g], *act = c->act;
         load_acc(acc, c, g, s.tokens);
         for (int b = 0; b < c->blocks; b++) {
-            if (!s.panel)
-                fetch(c->scales[g] + (size_t)b * block_bytes(&s), block_bytes(&s));
+            if (!s.panel && c->ahead)
+                fetch(c->scales[g], b, c->ahead, &s);
             block(acc, values, c->scales[g], b, act, &s);
             values += step;
             act += (size_t)s.tokens * record;
@@ -415,8 +412,8 @@ INLINE void store_factors(float *p, const struct factors *f, enum flavour flavou
 INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8_t *values,
                    float *scales, struct shape s)
 {
-    const uint8_t *from = group + scales_plane_bytes(s.scales, blocks) +
-                          (size_t)first * (size_t)values_bytes[s.values];
+    size_t plane = scales_plane_bytes(s.scales, blocks);
+    const uint8_t *from = group + plane + (size_t)first * (size_t)values_bytes[s.values];
     for (int b = first; b < first + count; b++) {
         UNROLL for (int h = 0; h < 2; h++)
         {
@@ -426,7 +423,7 @@ INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8
                 _mm256_store_si256((__m256i *)(values + j * QUAD_BYTES + h * HALF_BYTES),
                                    quad(from + h * HALF_BYTES, j, &s));
         }
-        fetch(group + (size_t)b * block_bytes(&s), block_bytes(&s));
+        fetch(group, b, FETCH_AHEAD + plane, &s);
         from += values_bytes[s.values];
         values += PANEL_VALUES;
         scales += 16 * (size_t)flavour_panel_scales[s.flavour];
@@ -482,7 +479,8 @@ INLINE void float_core(const struct core *c, enum format_id format, int tokens)
         load_acc(acc, c, g, tokens);
         for (int k = 0; k < c->blocks; k++, w += step, x += tokens) {
             __m256 v[2] = {float_weights(w, format), float_weights(w + step / 2, format)};
-            _mm_prefetch((const char *)w + PREFETCH_AHEAD, _MM_HINT_T0);
+            if (c->ahead)
+                _mm_prefetch((const char *)w + c->ahead, _MM_HINT_T1);
             UNROLL for (int t = 0; t < tokens; t++)
             {
                 __m256 a = _mm256_set1_ps(x[t]);
@@ -508,13 +506,77 @@ FLOAT_CORES(floats_bf16, FORMAT_BF16)
 
 /* ---- activations ---- */
 
+struct rounded {
+    __m256i q[4];
+};
+
+INLINE uint32_t most_bits(const __m256i *x)
+{
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    __m256i most = _mm256_setzero_si256();
+    UNROLL for (int i = 0; i < 4; i++)
+        most = _mm256_max_epu32(most, _mm256_and_si256(x[i], magnitude));
+    __m128i m = _mm_max_epu32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
+    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(m);
+}
+
+INLINE int32_t sum8(__m256i v)
+{
+    __m128i m = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    m = _mm_add_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+    m = _mm_add_epi32(m, _mm_shuffle_epi32(m, 0xb1));
+    return _mm_cvtsi128_si32(m);
+}
+
+INLINE struct rounded act_block_round(const float *x, int limit, struct act_block *out)
+{
+    __m256i v[4];
+    struct rounded r;
+    UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_loadu_si256((const __m256i *)(x + 8 * i));
+    struct act_scale s = act_scale(most_bits(v), limit);
+    __m256i keep = _mm256_set1_epi32(s.inverse > 0 ? -1 : 0); /* what is dropped may be NaN */
+    UNROLL for (int i = 0; i < 4; i++) r.q[i] = _mm256_and_si256(
+        keep,
+        _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_castsi256_ps(v[i]), _mm256_set1_ps(s.inverse))));
+    act_sums(s.d, sum8(_mm256_add_epi32(r.q[0], r.q[1])), sum8(_mm256_add_epi32(r.q[2], r.q[3])),
+             out);
+    return r;
+}
+
+INLINE void store_bytes(int8_t *to, const __m256i *q)
+{
+    __m256i v = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    v = _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)to, v);
+}
+
 static void act_row8_avx2(const float *x, int blocks, uint8_t *records, size_t step)
 {
-    act_row8(x, blocks, records, step);
+    for (int b = 0; b < blocks; b++, x += 32, records += step) {
+        struct act_block *out = (struct act_block *)records;
+        struct rounded r = act_block_round(x, ACT_MAX8, out);
+        store_bytes(out->q, r.q);
+    }
 }
+
 static void act_row16_avx2(const float *x, int blocks, uint8_t *records, size_t step)
 {
-    act_row16(x, blocks, records, step);
+    for (int b = 0; b < blocks; b++, x += 32, records += step) {
+        struct act_block16 *out = (struct act_block16 *)records;
+        struct rounded r = act_block_round(x, ACT_MAX16, &out->high);
+        __m256i high[4], low[4];
+        UNROLL for (int i = 0; i < 4; i++)
+        {
+            high[i] = _mm256_cvtps_epi32(
+                _mm256_mul_ps(_mm256_cvtepi32_ps(r.q[i]), _mm256_set1_ps(1.0f / ACT_PLANE)));
+            low[i] = _mm256_sub_epi32(r.q[i],
+                                      _mm256_mullo_epi32(high[i], _mm256_set1_epi32(ACT_PLANE)));
+        }
+        store_bytes(out->high.q, high);
+        store_bytes(out->low, low);
+    }
 }
 
 /* ---- the table ---- */
@@ -532,8 +594,8 @@ static void act_row16_avx2(const float *x, int blocks, uint8_t *records, size_t 
     }
 
 const struct matrix_ops matrix_ops_avx2 = {
-    .tiles = {[ACT_INT8] = {4, 4}, [ACT_INT16] = {4, 4}, [ACT_TILED] = {6, 6}},
-    .direct_tiles = 2,
+    .tile = {[ACT_INT8] = 4, [ACT_INT16] = 4, [ACT_TILED] = 6},
+    .direct_tiles = 8,
     .act_row = {act_row8_avx2, act_row16_avx2},
     .expand =
         {

@@ -1,7 +1,8 @@
-#include "kernels/act_inline.h"
+#include "kernels/act.h"
 #include "kernels/ops.h"
 
 #include <immintrin.h>
+#include <limits.h>
 
 /* Products with 8-bit dot products of 512 bits: u8 weights times s8 activations, 16 rows to a
  * register. Signed weights are counted from an offset (128, or 8 for Q4_0, 32 with scales per 16);
@@ -10,8 +11,6 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
-
-enum { PREFETCH_AHEAD = 2048 };
 
 /* Where a kernel's weights come from: a packed format, or a panel of its flavour. */
 struct shape {
@@ -281,20 +280,15 @@ INLINE void store_acc(__m512 (*acc)[TILE_MAX], const struct core *c, int g0, int
                               rows_mask(c->rows - 16 * (g0 + g)), acc[g][t]);
 }
 
-/* Fetches what a stream of `groups` groups walked together needs some lines later. A stream that
- * leaves its group goes on in the group after those of its neighbours. */
-INLINE void fetch(const uint8_t *base, size_t at, size_t bytes, int groups, size_t group_bytes)
-{
-    at += PREFETCH_AHEAD;
-    at += at >= group_bytes ? (size_t)(groups - 1) * group_bytes : 0;
-    for (size_t i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)base + at + i, _MM_HINT_T0);
-}
-
-INLINE size_t block_bytes(const struct shape *s)
+/* Fetches what lies `ahead` bytes behind block b of a group, were scales and values mixed: so the
+ * fetches walk through memory without gaps. Into the second level: on Zen 4 the first has too few
+ * places for lines on their way (14 GB/s against 24), and holds less than is fetched ahead. */
+INLINE void fetch(const uint8_t *group, int b, size_t ahead, const struct shape *s)
 {
     const struct scales_layout *l = &scales_layouts[s->scales];
-    return (size_t)(values_bytes[s->values] + l->block_bytes + l->super_bytes / 8);
+    int bytes = values_bytes[s->values] + l->block_bytes + l->super_bytes / 8;
+    const char *p = (const char *)group + (size_t)b * (size_t)bytes + ahead;
+    UNROLL for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + i, _MM_HINT_T1);
 }
 
 /* The kernel: `groups` groups at a time, whole tile, all blocks. */
@@ -309,10 +303,8 @@ INLINE void core(const struct core *c, const struct shape s)
         const uint8_t *act = c->act;
         load_acc(acc, c, g0, s.groups, s.tokens);
         for (int b = 0; b < c->blocks; b++) {
-            if (!s.panel)
-                UNROLL for (int g = 0; g < s.groups; g++)
-                    fetch(scales[g], (size_t)b * block_bytes(&s), block_bytes(&s), s.groups,
-                          c->group_bytes);
+            if (!s.panel && c->ahead)
+                UNROLL for (int g = 0; g < s.groups; g++) fetch(scales[g], b, c->ahead, &s);
             block(acc, values, scales, b, act, &s);
             values[0] += step;
             values[1] += step;
@@ -327,9 +319,10 @@ INLINE void core(const struct core *c, const struct shape s)
 #define TOKENS(X, ...)                                                                             \
     X(1, __VA_ARGS__)                                                                              \
     X(2, __VA_ARGS__)                                                                              \
-    X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__) X(7, __VA_ARGS__)      \
-        X(8, __VA_ARGS__)
+    X(3, __VA_ARGS__)                                                                              \
+    X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__)
 
+/* Groups that a kernel of a panel does at once. From memory one is better: one stream. */
 #define GROUPS(tokens) ((tokens) <= 6 ? 2 : 1)
 
 #define PANEL_CORE(n, name, flavour_, wide_)                                                       \
@@ -349,7 +342,7 @@ INLINE void core(const struct core *c, const struct shape s)
                                .flavour = flavour_,                                                \
                                .bias = bias_,                                                      \
                                .table = table_,                                                    \
-                               .groups = GROUPS(n),                                                \
+                               .groups = 1,                                                        \
                                .tokens = n});                                                      \
     }
 #define ENTRY(n, name, ...) [n] = name##_##n,
@@ -396,8 +389,8 @@ INLINE void store_factors(float *p, const struct factors *f, enum flavour flavou
 INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8_t *values,
                    float *scales, struct shape s)
 {
-    const uint8_t *from = group + scales_plane_bytes(s.scales, blocks) +
-                          (size_t)first * (size_t)values_bytes[s.values];
+    size_t plane = scales_plane_bytes(s.scales, blocks);
+    const uint8_t *from = group + plane + (size_t)first * (size_t)values_bytes[s.values];
     size_t n = 16 * (size_t)flavour_panel_scales[s.flavour];
     for (int b = first; b < first + count; b++) {
         struct factors f = packed_factors(group, b, s.scales);
@@ -409,7 +402,7 @@ INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8
                 q = _mm512_add_epi8(q, _mm512_set1_epi8(120));
             _mm512_store_si512(values + j * QUAD_BYTES, q);
         }
-        fetch(group, (size_t)b * block_bytes(&s), block_bytes(&s), 1, SIZE_MAX);
+        fetch(group, b, FETCH_AHEAD + plane, &s);
         from += values_bytes[s.values];
         values += PANEL_VALUES;
         scales += n;
@@ -467,9 +460,9 @@ INLINE void float_core(const struct core *c, enum format_id format, int tokens)
     load_acc(acc, c, 0, 2, tokens);
     for (int k = 0; k < c->blocks; k++, w0 += step, w1 += step, x += tokens) {
         __m512 w[2] = {float_weights(w0, format), float_weights(w1, format)};
-        if (step == 64 || k % 2 == 0) {
-            _mm_prefetch((const char *)w0 + PREFETCH_AHEAD, _MM_HINT_T0);
-            _mm_prefetch((const char *)w1 + PREFETCH_AHEAD, _MM_HINT_T0);
+        if (c->ahead && (step == 64 || k % 2 == 0)) {
+            _mm_prefetch((const char *)w0 + c->ahead, _MM_HINT_T1);
+            _mm_prefetch((const char *)w1 + c->ahead, _MM_HINT_T1);
         }
         UNROLL for (int t = 0; t < tokens; t++) UNROLL for (int g = 0; g < 2; g++)
             acc[g][t] = _mm512_fmadd_ps(w[g], _mm512_set1_ps(x[t]), acc[g][t]);
@@ -494,13 +487,54 @@ FLOAT_CORES(floats_bf16, FORMAT_BF16)
 
 /* ---- activations ---- */
 
+struct rounded {
+    __m512i q[2];
+};
+
+INLINE struct rounded act_block_round(const float *x, int limit, struct act_block *out)
+{
+    __m512i v[2] = {_mm512_loadu_si512(x), _mm512_loadu_si512(x + 16)};
+    __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    uint32_t most = _mm512_reduce_max_epu32(
+        _mm512_max_epu32(_mm512_and_si512(v[0], magnitude), _mm512_and_si512(v[1], magnitude)));
+    struct act_scale s = act_scale(most, limit);
+    __mmask16 keep = s.inverse > 0 ? 0xffff : 0; /* what is dropped may be NaN */
+    struct rounded r;
+    UNROLL for (int i = 0; i < 2; i++) r.q[i] = _mm512_maskz_cvtps_epi32(
+        keep, _mm512_mul_ps(_mm512_castsi512_ps(v[i]), _mm512_set1_ps(s.inverse)));
+    act_sums(s.d, _mm512_reduce_add_epi32(r.q[0]), _mm512_reduce_add_epi32(r.q[1]), out);
+    return r;
+}
+
+INLINE void store_bytes(int8_t *to, __m512i q)
+{
+    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(q));
+}
+
 static void act_row8_avx512(const float *x, int blocks, uint8_t *records, size_t step)
 {
-    act_row8(x, blocks, records, step);
+    for (int b = 0; b < blocks; b++, x += 32, records += step) {
+        struct act_block *out = (struct act_block *)records;
+        struct rounded r = act_block_round(x, ACT_MAX8, out);
+        store_bytes(out->q, r.q[0]);
+        store_bytes(out->q + 16, r.q[1]);
+    }
 }
+
 static void act_row16_avx512(const float *x, int blocks, uint8_t *records, size_t step)
 {
-    act_row16(x, blocks, records, step);
+    for (int b = 0; b < blocks; b++, x += 32, records += step) {
+        struct act_block16 *out = (struct act_block16 *)records;
+        struct rounded r = act_block_round(x, ACT_MAX16, &out->high);
+        UNROLL for (int i = 0; i < 2; i++)
+        {
+            __m512i high = _mm512_cvtps_epi32(
+                _mm512_mul_ps(_mm512_cvtepi32_ps(r.q[i]), _mm512_set1_ps(1.0f / ACT_PLANE)));
+            __m512i taken = _mm512_mullo_epi32(high, _mm512_set1_epi32(ACT_PLANE));
+            store_bytes(out->high.q + 16 * i, high);
+            store_bytes(out->low + 16 * i, _mm512_sub_epi32(r.q[i], taken));
+        }
+    }
 }
 
 /* ---- the table ---- */
@@ -515,8 +549,8 @@ static void act_row16_avx512(const float *x, int blocks, uint8_t *records, size_
     }
 
 const struct matrix_ops matrix_ops_avx512 = {
-    .tiles = {[ACT_INT8] = {8, 6}, [ACT_INT16] = {6, 6}, [ACT_TILED] = {12, 12}},
-    .direct_tiles = 2,
+    .tile = {[ACT_INT8] = 8, [ACT_INT16] = 6, [ACT_TILED] = 12},
+    .direct_tiles = INT_MAX,
     .act_row = {act_row8_avx512, act_row16_avx512},
     .expand =
         {

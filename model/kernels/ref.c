@@ -1,20 +1,57 @@
-#include "kernels/act_inline.h"
+#include "kernels/act.h"
 #include "kernels/ops.h"
 #include "mem.h"
 
 #include <math.h>
 
+/* Nearest integer, ties to even; |x| < 2^22. */
+static int32_t round_even(float x)
+{
+    return (int32_t)(x + 12582912.0f - 12582912.0f);
+}
+
+static void act_block_round(const float *x, int limit, int32_t *q, struct act_block *out)
+{
+    uint32_t bits[32], most = 0;
+    int32_t sum[2] = {0, 0};
+    memcpy(bits, x, sizeof bits);
+    for (int i = 0; i < 32; i++)
+        most = (bits[i] & 0x7fffffff) > most ? bits[i] & 0x7fffffff : most;
+    struct act_scale s = act_scale(most, limit);
+    for (int i = 0; i < 32; i++) {
+        q[i] = s.inverse > 0 ? round_even(x[i] * s.inverse) : 0;
+        sum[i / 16] += q[i];
+    }
+    act_sums(s.d, sum[0], sum[1], out);
+}
+
 static void act_row8_c(const float *x, int blocks, uint8_t *records, size_t step)
 {
-    act_row8(x, blocks, records, step);
+    for (int b = 0; b < blocks; b++, x += 32, records += step) {
+        int32_t q[32];
+        struct act_block *out = (struct act_block *)records;
+        act_block_round(x, ACT_MAX8, q, out);
+        for (int i = 0; i < 32; i++)
+            out->q[i] = (int8_t)q[i];
+    }
 }
+
 static void act_row16_c(const float *x, int blocks, uint8_t *records, size_t step)
 {
-    act_row16(x, blocks, records, step);
+    for (int b = 0; b < blocks; b++, x += 32, records += step) {
+        int32_t q[32];
+        struct act_block16 *out = (struct act_block16 *)records;
+        act_block_round(x, ACT_MAX16, q, &out->high);
+        for (int i = 0; i < 32; i++) {
+            int32_t high = round_even((float)q[i] * (1.0f / ACT_PLANE)); /* never a tie */
+            out->high.q[i] = (int8_t)high;
+            out->low[i] = (int8_t)(q[i] - high * ACT_PLANE);
+        }
+    }
 }
 
 const struct matrix_ops matrix_ops_c = {
-    .tiles = {{8, 8}, {8, 8}, {8, 8}},
+    .tile = {8, 8, 8},
     .act_row = {act_row8_c, act_row16_c},
 };
 

@@ -12,7 +12,7 @@ static char *split(const char *name, const char *text)
 {
     struct pretokenizer *p = NULL;
     struct err err = {0};
-    const size_t *ends;
+    const uint32_t *ends;
     size_t n, start = 0, at = 0;
     if (pretok_create(name, &p, &err) < 0)
         fail_msg("%s", err.text);
@@ -117,7 +117,7 @@ static void row_check(const char *name, struct pretok_work *w)
     if (pretok_create(name, &p, &err) < 0)
         fail_msg("%s", err.text);
     for (size_t i = 0; i < sizeof bits / sizeof *bits; i++) {
-        const size_t *ends;
+        const uint32_t *ends;
         size_t n, words;
         char *text = text_hard(bits[i], 1 << 19, &n);
         clock_t start = clock();

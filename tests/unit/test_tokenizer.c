@@ -246,6 +246,10 @@ static void scores_decide_in_spm(void **state)
     assert_string_equal(out.data, "<s> th");
     strbuf_finish(&out);
     assert_true(tok_is_end(t, 2) && !tok_is_end(t, 1));
+    assert_int_equal(tok_find(t, " th", 3), 264);
+    assert_int_equal(tok_find(t, "\n", 1), 3 + '\n');
+    assert_true(tok_default_bos(TOK_SPM, NULL) && tok_default_bos(TOK_BPE, "llama-bpe"));
+    assert_false(tok_default_bos(TOK_BPE, "smollm") || tok_default_bos(TOK_BPE, "unknown"));
     tok_destroy(t);
     b.v.add_space_prefix = false;
     t = vocab_create(&b);

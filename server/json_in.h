@@ -1,0 +1,21 @@
+#ifndef SERVER_JSON_IN_H
+#define SERVER_JSON_IN_H
+
+#include "err.h"
+
+#include <jansson.h>
+#include <stddef.h>
+
+/* Installs an allocator that guards json_in_parse, and seeds the hash tables: once, before any
+ * other thread is started. */
+void json_in_setup(void);
+
+/* Parses a request body, which must be an object. Duplicate keys are an error, and so is a body
+ * whose values would take many times its size in memory (small bodies can ask for eighty times).
+ * NULL with ERR_FORMAT, ERR_LIMIT or ERR_NOMEM. Any thread. */
+json_t *json_in_parse(const char *text, size_t bytes, struct err *err);
+
+/* At least the bytes that the values of this text take once parsed. */
+size_t json_in_weight(const char *text, size_t bytes);
+
+#endif
