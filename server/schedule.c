@@ -119,10 +119,10 @@ int sched_next(const double *turns, const int *running, int n)
 int sched_prompt_budget(double target_ms, double step_ms_without, double ms_per_prompt_token,
                         int least, int most)
 {
-    if (ms_per_prompt_token <= 0)
+    if (!(ms_per_prompt_token > 0) || least > most)
         return most;
     double tokens = (target_ms - step_ms_without) / ms_per_prompt_token;
-    if (tokens <= least)
-        return smaller(least, most);
+    if (!(tokens > least))
+        return least;
     return tokens >= most ? most : (int)tokens;
 }
