@@ -1,5 +1,6 @@
 #include "model.h"
 
+#include "blas.h"
 #include "forward.h"
 #include "mem.h"
 #include "plan.h"
@@ -123,6 +124,11 @@ double model_plan_attention_share(const struct model_plan *p, int context)
     }
     int width = p->heads * (p->key_size + p->value_size) / 2;
     return model_attention_share(p->parameters, p->layers, width, seen / bytes);
+}
+
+const char *model_blas_core(void)
+{
+    return blas_better_core();
 }
 
 /* ---- loading ---- */

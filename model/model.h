@@ -180,7 +180,8 @@ struct token_logprob {
  * *log_sum. */
 int logprobs_top(const float *logits, int vocab, int k, struct token_logprob *out, double *log_sum);
 double logits_log_sum(const float *logits, int vocab);
-/* logit - log_sum. What cannot be (NaN, or infinity less infinity) is the extreme that it is nearest to. */
+/* logit - log_sum. What cannot be (NaN, or infinity less infinity) is the extreme that it is
+ * nearest to. */
 float logits_logprob(double logit, double log_sum);
 
 /* ======== the model ======== */
@@ -198,6 +199,11 @@ struct model_options {
     int threads;               /* that the pool will have; scratch is sized for them */
     const char *chat_template; /* NULL: as the file says */
 };
+
+/* With kernels "float": the value that OPENBLAS_CORETYPE should have when the program starts,
+ * because this build of OpenBLAS does not know the CPU; NULL: all is well. Set it and start again.
+ */
+const char *model_blas_core(void);
 
 /* What the header alone tells: sizes are bytes. */
 struct model_plan {

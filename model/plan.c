@@ -1,6 +1,8 @@
 #include "plan_reader.h"
 
+#include "blas.h"
 #include "forward.h"
+#include "selfcheck.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -215,7 +217,7 @@ static int read_kernels(const struct model_options *o, struct matrix_how *how, s
         return 0;
     if (!strcmp(name, "float")) {
         how->mode = MATRIX_FLOAT;
-        return 0;
+        return blas_check(err);
     }
     int level = isa_from_name(name);
     if (level < 0)
@@ -241,6 +243,7 @@ int plan_init(struct plan *p, const struct weights *w, const struct model_option
     int rc = read_kernels(options, &p->how, err);
     if (rc)
         return rc;
+    p->how.isa = selfcheck_level(p->how.isa);
     r.used = calloc(weights_tensors(w) + 1, sizeof *r.used);
     if (!r.used)
         return err_set(err, ERR_NOMEM, "no memory for the plan of %s", weights_path(w));
