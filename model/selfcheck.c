@@ -131,7 +131,7 @@ static void attend(struct problem *p, struct pool *pool, enum kv_type type, enum
 static bool check_attention(struct problem *p, enum isa level)
 {
     struct pool *pool;
-    bool right = pool_create(1, &pool, NULL) == 0;
+    bool right = pool_create(1, 0, &pool, NULL) == 0;
     for (int t = 0; t < KV_TYPE_COUNT && right; t++) {
         attend(p, pool, (enum kv_type)t, ISA_C, p->expected);
         attend(p, pool, (enum kv_type)t, level, p->found);
