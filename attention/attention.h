@@ -12,10 +12,12 @@
 /* Attention: given queries and a view of the cache, what is the mix? Positions, masks, windows,
  * sinks, tiled softmax over paged blocks of 32 positions.
  *
- * Bit-exact rules (same bits for a query whatever its company, chunking or thread count):
+ * Bit-exact rules (same bits for a query whatever its company, chunking, thread count or CPU):
  * scores and output are single chains of fma in ascending order; blocks of 32 in position order
- * with one running maximum and sum; contexts are cut at every 512 positions from position 0 and
- * merged in order. */
+ * with one running maximum and sum (online softmax: Milakov and Gimelshein 2018); contexts are cut
+ * at every 512 positions from position 0, each part has its own maximum, sum and mix, and these
+ * are merged in order, also when one worker computes them all. What a query does not see is never
+ * read into its result: slots that are not written yet may hold anything. */
 
 /* ---- element types of the cache ---- */
 
@@ -28,8 +30,8 @@ int kv_type_from_name(const char *name); /* -1: no such type */
 struct attn_shape {
     int heads;         /* query heads */
     int kv_heads;      /* heads % kv_heads == 0; heads / kv_heads query heads share one */
-    int key_size;      /* of a head's query and key */
-    int value_size;    /* of a head's value and output */
+    int key_size;      /* of a head's query and key: 1 to 4096 */
+    int value_size;    /* of a head's value and output: 1 to 4096 */
     enum kv_type type; /* of the cache */
     float scale;       /* scores = scale * q.k */
     float softcap;     /* > 0: scores = cap * tanh(scores / cap) */
@@ -47,8 +49,9 @@ int attn_check(const struct attn_shape *s, struct err *err);
 size_t attn_block_bytes(const struct attn_shape *s);
 
 /* Stores the key and value of one position. block: this layer's part of a cache block (64-aligned);
- * slot = position % 32; k [kv_heads][key_size], v [kv_heads][value_size]. Rounds once; what is
- * stored depends on k and v only. */
+ * slot = position % 32; k [kv_heads][key_size], v [kv_heads][value_size]. Rounds once, to nearest;
+ * what is stored depends on k and v only (q8_0: 32 dimensions of a head share a scale). Different
+ * slots may be stored by different threads at once. */
 void attn_store(const struct attn_shape *s, void *block, int slot, const float *k, const float *v);
 
 /* n queries of one sequence at consecutive positions. */
@@ -63,13 +66,20 @@ struct attn_span {
 };
 
 /* Scratch that attn_run needs for at most `tokens` queries in a step, contexts up to `context`, on
- * `threads` workers. 0 when it overflows. */
+ * a pool of `threads`. 0 when it overflows, or for a shape that attn_check refuses. */
 size_t attn_scratch_bytes(const struct attn_shape *s, int tokens, int context, int threads);
 
-/* The mix of every query of every span. `scratch` as sized above, 64-aligned. Engine thread; uses
- * the pool. */
+/* The mix of every query of every span, in one phase of the pool. `scratch` as sized above,
+ * 64-aligned, with any content. Entries of a span's blocks that lie wholly before its first query's
+ * window are not touched. Engine thread. */
 void attn_run(struct pool *pool, const struct attn_shape *s, const struct attn_span *spans,
               int n_spans, void *scratch);
+
+/* e^x, as the softmax computes it: the same bits on every machine and at every level, less than 1.1
+ * ulp from the true value; below e^-87.3365 it is 0. The second form works in place, any alignment.
+ * For activations and softmaxes elsewhere that must not depend on the machine either. */
+float attn_exp(float x);
+void attn_exp_n(float *x, size_t n);
 
 /* Kernels of at most this level from now on (default: cpu_isa()). For tests and --kernels. Not
  * thread-safe against running work. */
@@ -77,6 +87,13 @@ void attn_set_isa(enum isa most);
 
 /* ---- position encodings ---- */
 
+/* Rotary positions (Su et al. 2021): pair i turns by position * base^(-2 i / dims). Scalings change
+ * the frequencies, and some the magnitude:
+ *   linear    position interpolation, Chen et al. 2023: frequency / factor
+ *   yarn      Peng et al. 2023: fast pairs keep theirs, slow ones are interpolated, a ramp between;
+ *             magnitude 0.1 ln(factor) + 1
+ *   llama3    Llama 3.1: the same by wavelength, three bands
+ *   longrope  Ding et al. 2024: divisors; magnitude sqrt(1 + ln(factor) / ln(original_context)) */
 enum rope_scaling {
     ROPE_NONE,
     ROPE_LINEAR,
@@ -92,7 +109,7 @@ struct rope_config {
     bool neighbours; /* pairs (2i, 2i+1); otherwise (i, i + dims/2) */
     float base;
     enum rope_scaling scaling;
-    float factor;                         /* linear, yarn, llama3 */
+    float factor;                         /* linear, yarn, llama3; longrope: context / original */
     int original_context;                 /* yarn, llama3, longrope */
     float yarn_beta_fast, yarn_beta_slow; /* 32 and 1 by default */
     float yarn_ext_factor;                /* 1; 0 leaves interpolation only */
@@ -126,7 +143,9 @@ void alibi_slopes(int heads, float max_bias, float *out);
  * cosines. out [width]. */
 void sinusoid(int64_t position, int width, bool interleaved, float *out);
 
-/* Relative positions: j - i clipped to [-most, most] (Shaw et al. 2018); and T5's buckets. */
+/* Relative positions of a key j as query i sees it: j - i clipped to [-most, most] (Shaw et al.
+ * 2018); and T5's buckets (Raffel et al. 2020), of which there must be at least 4, and more than
+ * that max_distance. */
 int relative_clipped(int i, int j, int most);
 int relative_bucket(int i, int j, bool bidirectional, int buckets, int max_distance);
 

@@ -35,13 +35,21 @@ struct kv_config {
     bool share;         /* false: no prefix is ever reused */
 };
 
+/* What is computed under this salt may be reused under every salt, for prefixes that an operator
+ * has named. */
+#define KV_SALT_PUBLIC UINT64_MAX
+
 struct kv_cache;
 struct kv_seq;
 
-/* Bookkeeping bytes that a cache of this configuration takes besides arena_bytes, at most. */
+/* Bookkeeping bytes that a cache of this configuration takes besides arena_bytes, at most; 0 when
+ * kv_create would refuse the configuration. On top come 4 bytes a token of each running prompt and
+ * 8 (1 + groups) bytes per 32 positions of each running sequence; and where no group is full, a
+ * node (some 300 bytes) per 32 positions that a running sequence's windows have left behind. */
 size_t kv_overhead_bytes(const struct kv_config *config);
 
-/* The arena is reserved at once and touched page by page as blocks are first used. */
+/* The arena is reserved at once and touched page by page as blocks are first used. Block sizes are
+ * rounded up to 64 bytes; blocks are 64-aligned. ERR_ARG, ERR_LIMIT, ERR_NOMEM. */
 int kv_create(const struct kv_config *config, struct kv_cache **out, struct err *err);
 void kv_destroy(struct kv_cache *c); /* accepts NULL; every sequence must be closed */
 
@@ -49,10 +57,10 @@ void kv_destroy(struct kv_cache *c); /* accepts NULL; every sequence must be clo
 enum kv_miss {
     KV_MISS_NONE,    /* all that could be reused was */
     KV_MISS_NEVER,   /* these tokens have never been seen */
-    KV_MISS_EVICTED, /* they were held once */
+    KV_MISS_EVICTED, /* they were held once (at least 16 more, and not too long ago) */
     KV_MISS_SALT,    /* they are held, for another salt */
-    KV_MISS_WINDOW,  /* the full group holds them, a window group has let go */
-    KV_MISS_SHORT,   /* less than is worth it, or sharing is off */
+    KV_MISS_WINDOW,  /* more tokens are in the tree, a window group has let go */
+    KV_MISS_SHORT,   /* fewer than are worth waiting for, or sharing is off */
     KV_MISS_COUNT
 };
 
@@ -75,8 +83,13 @@ int kv_seq_length(const struct kv_seq *s);
  * the length drops to what is stored, and this sequence computes the rest itself. */
 int kv_seq_ready(const struct kv_seq *s);
 
-/* The sequence that produces position kv_seq_ready(s) of s, or NULL. A waiter lends it its
- * priority. */
+/* The sequence that produces position kv_seq_ready(s) of s, or NULL when s itself does. A waiter
+ * lends it its priority.
+ *
+ * Also when ready == length: an older sequence that stands at the very same place and whose prompt
+ * goes on alike is going to produce what s needs next. So, before a prompt is extended: call
+ * kv_seq_rematch, and when there is a producer then, leave s out of this step. Of several that want
+ * the same, the oldest has no producer: somebody always goes on. */
 struct kv_seq *kv_seq_producer(const struct kv_seq *s);
 
 /* Prompt of a running sequence: after waiting, the tree may hold more of its prompt than at open.
@@ -84,20 +97,28 @@ struct kv_seq *kv_seq_producer(const struct kv_seq *s);
  * length. */
 int kv_seq_rematch(struct kv_seq *s, const int32_t *tokens, int n, int limit);
 
-/* Makes positions [length, length + n) writable and appends the tokens. A block that others share
- * and into which these positions fall is copied first. Evicts unused blocks when needed. Returns 0,
- * or ERR_BUSY with nothing changed when the arena has no room (then preempt somebody). Only when
- * ready == length, or when the positions after ready are this sequence's own. */
+/* Makes positions [length, length + n) writable and appends the tokens. A block in which another
+ * has use for the slots that follow is copied first (who merely reads earlier slots of it is not
+ * disturbed). Evicts unused blocks when needed. Returns 0, or ERR_BUSY with nothing changed when
+ * the arena has no room (then try fewer tokens, or preempt somebody): decided before anything is
+ * evicted. Only when ready == length, or when the positions after ready are this sequence's own.
+ *
+ * A new block's bytes are zero or what was stored in a block of the same group: never those of
+ * another group's layout. */
 int kv_seq_extend(struct kv_seq *s, const int32_t *tokens, int n);
 
 /* Keys and values of all positions before n are stored: others may use them, and blocks that have
- * left every window are released to the tree. n <= length. */
+ * left every window are released to the tree. A block that is now full and whose very tokens the
+ * tree has twice (equal answers, a recomputed window) is replaced by its twin. n <= length. */
 void kv_seq_commit(struct kv_seq *s, int n);
 
-/* Drops positions >= n. */
+/* Drops positions >= n. Where a window group no longer holds what position n needs, the length
+ * falls further, to where the sequence can resume: ask kv_seq_length. Positions that were never
+ * committed (a rejected draft) can always be dropped to the letter. */
 void kv_seq_truncate(struct kv_seq *s, int n);
 
-/* A second sequence with the same past (all of it must be ready); later writes copy. */
+/* A second sequence with the same past (all of it must be ready); later writes copy. ERR_NOMEM;
+ * ERR_UNSUPPORTED for a detached sequence. */
 int kv_seq_fork(struct kv_seq *s, struct kv_seq **out, struct err *err);
 
 /* The present committed length is a likely place to resume (end of prompt, end of answer): a whole
@@ -105,29 +126,30 @@ int kv_seq_fork(struct kv_seq *s, struct kv_seq **out, struct err *err);
 void kv_seq_mark(struct kv_seq *s);
 
 /* The sequence leaves the tree (its positions no longer follow from its tokens, as after a context
- * shift): from now on it neither gives nor takes shared blocks. ERR_BUSY when private copies find
- * no room. */
+ * shift): from now on it neither gives nor takes shared blocks. What it waited for is cut off.
+ * ERR_BUSY when private copies find no room. */
 int kv_seq_detach(struct kv_seq *s);
 
 void kv_seq_close(
     struct kv_seq *s); /* accepts NULL; its blocks stay in the tree while memory allows */
 
-/* The blocks of a group: entry i holds positions [32 i, 32 i + 32); NULL where released. The array
- * is valid until the next call that changes the sequence. */
+/* The blocks of a group: entry i holds positions [32 i, 32 i + 32); NULL where released. Valid
+ * until the next kv_seq_ call that changes any sequence: making room may move blocks. */
 void *const *kv_seq_blocks(const struct kv_seq *s, int group);
 
-/* Can a sequence grow to n positions if it were alone in the cache? (Windows count what they hold.)
- */
+/* Can a sequence grow to n positions if it were alone in the cache? Windows count what they hold
+ * when it grows and commits by at most KV_BLOCK_TOKENS at a time; longer pieces need more. */
 bool kv_fits(const struct kv_cache *c, int n);
 
 struct kv_stats {
-    size_t block_bytes_total;            /* the arena */
+    size_t block_bytes_total;            /* the arena, as far as blocks can use it */
     size_t blocks_free[KV_MAX_GROUPS];   /* could be had at once for the group (unused arena) */
     size_t blocks_held[KV_MAX_GROUPS];   /* used by exactly one running sequence */
     size_t blocks_shared[KV_MAX_GROUPS]; /* used by two or more */
     size_t blocks_cached[KV_MAX_GROUPS]; /* in the tree only: evictable */
     size_t bytes_free, bytes_used, bytes_cached; /* free + used + cached = total */
-    uint64_t queried_tokens, hit_tokens, evicted_blocks, copied_blocks;
+    uint64_t queried_tokens, hit_tokens;         /* of prompts; attached */
+    uint64_t evicted_blocks, copied_blocks;
     uint64_t misses[KV_MISS_COUNT];
 };
 void kv_stats(const struct kv_cache *c, struct kv_stats *out);
@@ -135,7 +157,7 @@ void kv_stats(const struct kv_cache *c, struct kv_stats *out);
 /* The hottest prefixes, most used first; for the debug page. tokens are valid during the call. */
 struct kv_prefix {
     const int32_t *tokens;
-    int n;
+    int n; /* whole blocks; less than one only when no more was ever shared */
     uint64_t hits;
     int users; /* running sequences */
 };

@@ -35,6 +35,7 @@ enum tok_type { /* GGUF's token types */
  * absent. */
 struct tok_vocab {
     enum tok_kind kind;
+    const char *name; /* of the model, for what files leave unsaid (Phi-3), or NULL */
     const char
         *pre; /* name of the pre-tokenizer pattern ("llama-bpe", ...); BPE only; NULL: default */
     int size;
@@ -53,6 +54,9 @@ struct tok_vocab {
                            say so) */
 };
 
+/* Whether BOS goes in front where the file does not say. */
+bool tok_default_bos(enum tok_kind kind, const char *pre);
+
 /* ERR_UNSUPPORTED names an unknown pre-tokenizer; ERR_FORMAT a broken vocabulary. */
 int tok_create(const struct tok_vocab *vocab, struct tokenizer **out, struct err *err);
 void tok_destroy(struct tokenizer *t);
@@ -63,10 +67,12 @@ struct tok_ids {
 };
 
 struct tok_options {
-    bool special; /* text of control and user tokens becomes those tokens (else it is plain text) */
+    bool special; /* the text of control tokens becomes those tokens, else it is plain text; that of
+                     user tokens always does */
     bool add_bos; /* the model's BOS in front, where it wants one */
     const unsigned char *plain; /* [bytes] or NULL: nonzero where a byte came from a user's message
-                                   and may not take part in a special token */
+                                   and may not take part in a control or user token (white space
+                                   may: it can forge nothing) */
 };
 /* Appends the tokens of text[0, bytes) to *out. Text is any bytes; invalid UTF-8 is encoded byte by
  * byte. */
@@ -83,9 +89,10 @@ int tok_decode(const struct tokenizer *t, const int32_t *ids, int n, bool specia
 
 int tok_size(const struct tokenizer *t);
 enum tok_type tok_type_of(const struct tokenizer *t, int32_t id);
-bool tok_is_end(const struct tokenizer *t,
-                int32_t id);                /* ends an answer: EOS, EOT, end of message ... */
-int32_t tok_bos(const struct tokenizer *t); /* -1: none */
+/* Ends an answer: EOS, EOT, end of message ... */
+bool tok_is_end(const struct tokenizer *t, int32_t id);
+const int32_t *tok_ends(const struct tokenizer *t, int *n); /* all of them */
+int32_t tok_bos(const struct tokenizer *t);                 /* -1: none */
 int32_t tok_eos(const struct tokenizer *t);
 bool tok_adds_bos(const struct tokenizer *t);
 int32_t tok_find(const struct tokenizer *t, const char *text,
@@ -106,18 +113,23 @@ struct chat_text {
     size_t bytes;
 };
 /* Renders with the variables of the JSON object `context` ("messages", "tools",
- * "add_generation_prompt", ...). Strings of `context` are plain (cannot become special tokens)
- * except those of `trusted`, a second object of variables (bos_token, eos_token,
- * ...), or NULL. ERR_ARG with the template's own message when it raises an exception. `now`
- * (seconds since 1970, local time is UTC) serves strftime_now. Bounded: a template that runs away
- * ends with ERR_LIMIT. */
+ * "add_generation_prompt", ...). Strings of `context`, keys among them, are plain (cannot become
+ * special tokens) except those of `trusted`, a second object of variables (bos_token, eos_token,
+ * ...; it wins), or NULL, and except the usual roles of messages (system, user, assistant, tool
+ * ...), which templates put into tokens: '<|' + role + '|>'. "tools" and "documents" are none and
+ * "add_generation_prompt" is false when they are not given, as in transformers. ERR_ARG with the
+ * template's own message when it raises an exception, ERR_ARG with a sentence of ours when it and
+ * the messages do not go together. `now` (seconds since 1970, local time is UTC) serves
+ * strftime_now. Bounded in steps, depth, memory and text: a template that runs away ends with
+ * ERR_LIMIT. *out is written on success only. */
 int chat_template_render(const struct chat_template *t, const json_t *context,
                          const json_t *trusted, int64_t now, struct chat_text *out,
                          struct err *err);
 
 /* ======== sampling ======== */
 
-/* Every field's zero value is not "off": start from sampler_params_default. */
+/* Every field's zero value is not "off": start from sampler_params_default. Applied in this order:
+ * bias, penalties, DRY, bars, top_n_sigma, top_k, temperature, typical_p, top_p, min_p, XTC. */
 struct sampler_params {
     double temperature;                         /* 0: the most likely token */
     int top_k;                                  /* 0 or less: off */
@@ -134,7 +146,6 @@ struct sampler_params {
     int n_dry_breakers;
     uint64_t seed;
     int min_tokens;          /* end and stop tokens are barred before */
-    bool ignore_eos;         /* end tokens are barred always */
     const int32_t *bias_ids; /* logit bias, added first */
     const float *bias;
     int n_bias;
@@ -153,8 +164,9 @@ struct sampler;
 int sampler_create(const struct sampler_params *params, const struct tokenizer *t, int candidate,
                    struct sampler **out, struct err *err);
 void sampler_destroy(struct sampler *s);
-/* A prompt or answer token has been fixed; call for each, in order. */
-void sampler_accept(struct sampler *s, int32_t token, bool answer);
+/* A prompt or answer token has been fixed; call for each, in order. ERR_NOMEM: it is not counted.
+ */
+int sampler_accept(struct sampler *s, int32_t token, bool answer);
 /* Picks the next token from logits [vocab], which it may change. */
 int32_t sampler_pick(struct sampler *s, float *logits, int vocab);
 
@@ -166,8 +178,10 @@ struct token_logprob {
 /* The k most likely (k < 0: all), best first, ties by lower id; out must hold k (or vocab) entries.
  * Returns how many. Also the log of the sum of exp(logits) so that logprob(i) = logits[i] -
  * *log_sum. */
-int logprobs_top(const float *logits, int vocab, int k, struct token_logprob *out, float *log_sum);
-float logits_log_sum(const float *logits, int vocab);
+int logprobs_top(const float *logits, int vocab, int k, struct token_logprob *out, double *log_sum);
+double logits_log_sum(const float *logits, int vocab);
+/* logit - log_sum. What cannot be (NaN, or infinity less infinity) is the extreme that it is nearest to. */
+float logits_logprob(double logit, double log_sum);
 
 /* ======== the model ======== */
 
@@ -181,6 +195,7 @@ struct model_options {
     int context;               /* longest sequence; 0: as the file says */
     int batch_tokens;          /* most tokens of a step; 0: default (512) */
     int activation_bits;       /* 8 or 16; 0: 8 */
+    int threads;               /* that the pool will have; scratch is sized for them */
     const char *chat_template; /* NULL: as the file says */
 };
 
@@ -214,6 +229,9 @@ size_t model_kv_bytes(const struct model_plan *p, int n);
 /* Attention's share of the arithmetic at a context: a / (2 N + a), a = 4 * layers * width * context
  * (N parameters). */
 double model_attention_share(uint64_t parameters, int layers, int width, double context);
+/* The same for a plan, whose layers see no further than their windows and whose heads together may
+ * be wider or narrower than the model. */
+double model_plan_attention_share(const struct model_plan *p, int context);
 
 /* Reads and packs the weights, allocates scratch; uses the pool from now on. progress may be NULL.
  */

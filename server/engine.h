@@ -13,9 +13,11 @@ struct engine_config {
         *model; /* loaded; the engine uses it alone from now on, but for its tokenizer and plan */
     struct kv_cache *cache; /* likewise; the caller destroys both after the engine */
     struct pool *pool;
-    int most_sequences;        /* running at once */
-    int most_queued;           /* jobs waiting; more are refused with ERR_BUSY */
-    int step_tokens;           /* most tokens of a step; 0: the model's */
+    int most_sequences; /* running at once */
+    int most_queued;    /* jobs waiting; more are refused with ERR_BUSY */
+    int step_tokens;    /* most tokens of a step; 0: the model's */
+    double
+        itl_target_ms; /* wished gap between two tokens of a stream while prompts are processed */
     void (*notify)(void *arg); /* there is news: any thread, at most once per step; may be NULL */
     void *notify_arg;
 };

@@ -33,6 +33,7 @@ struct job_request {
     const char *const *stop; /* [n_stop] stop strings, none empty */
     const size_t *stop_bytes;
     int n_stop;
+    bool ignore_eos;   /* end tokens do not end the answer */
     bool include_stop; /* keep the stop string in the text */
     bool special;      /* show control tokens in the text (skip_special_tokens: false) */
     int logprobs; /* most likely tokens beside each answer token; 0: the token's own only; -1: all;
@@ -113,6 +114,8 @@ struct job {
 struct job *job_create(void); /* one reference; NULL when out of memory */
 void job_ref(struct job *j);
 void job_unref(struct job *j); /* the last one frees it; accepts NULL */
+/* Adds an event, which the job owns from now on. Any thread. */
+void job_put(struct job *j, struct job_event *e);
 /* Takes all events out, oldest first; NULL when there is none. */
 struct job_event *job_take(struct job *j);
 

@@ -157,6 +157,7 @@ static int fill_stop(const struct fill *f)
     f->job->stop = texts;
     f->job->stop_bytes = bytes;
     f->job->include_stop = f->r->include_stop;
+    f->job->ignore_eos = f->r->ignore_eos;
     return fill_ids(f, f->r->stop_token_ids, "stop_token_ids", &f->job->sampling.stop_ids,
                     &f->job->sampling.n_stop_ids);
 }
@@ -289,7 +290,6 @@ static void fill_sampling(const struct fill *f)
     p->dry_allowed_length = (int)r->dry_allowed_length;
     p->dry_last_n = (int)r->dry_last_n;
     p->min_tokens = (int)r->min_tokens;
-    p->ignore_eos = r->ignore_eos;
     if (r->seed)
         p->seed = (uint64_t)schema_int(r->seed);
     else

@@ -1,0 +1,396 @@
+/* AVX-512. A page's 32 lanes are two vectors; everything else is attn_ref.c, wider. */
+#include "attn_exp.h"
+#include "attn_tile.h"
+
+#include <immintrin.h>
+
+enum { SCORE_ROWS = 8, MIX_ROWS = 6, MIX_COLUMNS = 8 };
+
+struct pair {
+    __m512 a, b;
+};
+
+/* 16 elements as floats; those of q8_0 without their scale. */
+INLINE __m512 load16(enum kv_type type, const uint8_t *at)
+{
+    switch (type) {
+    case KV_F16:
+        return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
+    case KV_BF16:
+        return _mm512_castsi512_ps(
+            _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)at)), 16));
+    case KV_Q8_0:
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)at)));
+    default:
+        return _mm512_loadu_ps(at);
+    }
+}
+
+/* ---- scores ---- */
+
+/* The dimensions that share a scale (of the other types: just as many) of `rows` queries. `key` is
+ * the scales, if any, and then the elements. */
+INLINE void score_group(enum kv_type type, int rows, const float *query, int size, int dims,
+                        const uint8_t *key, uintptr_t next, struct pair *acc)
+{
+    struct pair scale = {0};
+    if (type == KV_Q8_0) {
+        prefetch_next(key, next);
+        scale.a = load16(KV_F16, key);
+        scale.b = load16(KV_F16, key + 32);
+        key += 2 * ATTN_LANES;
+    }
+    for (int d = 0; d < dims; d++, key += bytes_of(type, ATTN_LANES)) {
+        __m512 a = load16(type, key), b = load16(type, key + bytes_of(type, 16));
+        prefetch_keys(type, key, next);
+        if (type == KV_Q8_0) {
+            a = _mm512_mul_ps(a, scale.a);
+            b = _mm512_mul_ps(b, scale.b);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            __m512 q = _mm512_set1_ps(query[(size_t)r * size + d]);
+            acc[r].a = _mm512_fmadd_ps(q, a, acc[r].a);
+            acc[r].b = _mm512_fmadd_ps(q, b, acc[r].b);
+        }
+    }
+}
+
+INLINE void score_rows(enum kv_type type, int rows, const struct attn_page *p, const float *query,
+                       uintptr_t next, float *out)
+{
+    struct pair acc[SCORE_ROWS];
+    const uint8_t *key = p->key;
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+        acc[r].a = acc[r].b = _mm512_setzero_ps();
+    if (type == KV_Q8_0) {
+        for (int d = 0; d < p->key_size; d += ATTN_GROUP) {
+            int dims = p->key_size - d < ATTN_GROUP ? p->key_size - d : ATTN_GROUP;
+            score_group(type, rows, query + d, p->key_size, dims, key, next, acc);
+            key += ATTN_GROUP_BYTES;
+        }
+    } else {
+        score_group(type, rows, query, p->key_size, p->key_size, key, next, acc);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        _mm512_storeu_ps(out + r * ATTN_LANES, acc[r].a);
+        _mm512_storeu_ps(out + r * ATTN_LANES + 16, acc[r].b);
+    }
+}
+
+INLINE void scores(enum kv_type type, const struct attn_page *p, const struct attn_rows *r)
+{
+    uintptr_t next = distance(p->key, p->next_key);
+    for (int i = 0, n; i < r->n; i += n, next = 0) {
+        const float *query = r->query + (size_t)i * p->key_size;
+        float *out = r->weight + (size_t)i * ATTN_LANES;
+        n = part_rows(r->n - i, SCORE_ROWS);
+        switch (n) {
+#define ROWS(n)                                                                                    \
+    case n:                                                                                        \
+        score_rows(type, n, p, query, next, out);                                                  \
+        break;
+            ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6) ROWS(7) ROWS(8)
+#undef ROWS
+        }
+    }
+}
+
+/* ---- mix ---- */
+
+/* The scales of a group's lanes. */
+INLINE void load_scales(const uint8_t *value, int group, float *out)
+{
+    value += (size_t)group * ATTN_GROUP_BYTES;
+    _mm512_store_ps(out, load16(KV_F16, value));
+    _mm512_store_ps(out + 16, load16(KV_F16, value + 32));
+}
+
+/* 16 columns of a lane, number c of a tile whose columns begin at `at`. */
+INLINE __m512 load_value(enum kv_type type, const uint8_t *at, int c, int lane,
+                         const float scale[][ATTN_LANES])
+{
+    if (type != KV_Q8_0)
+        return load16(type, at + bytes_of(type, 16 * (size_t)c));
+    const uint8_t *group = at + (size_t)(c / 2) * ATTN_GROUP_BYTES;
+    return _mm512_mul_ps(load16(type, group + c % 2 * 16), _mm512_set1_ps(scale[c / 2][lane]));
+}
+
+INLINE void prefetch_lane(enum kv_type type, int vectors, const uint8_t *at, uintptr_t next)
+{
+    int groups = type == KV_Q8_0 ? vectors / 2 : 1;
+#pragma GCC unroll 4
+    for (int g = 0; g < groups; g++)
+        prefetch_columns(type, 16 * (size_t)vectors, at + (size_t)g * ATTN_GROUP_BYTES, next);
+}
+
+/* `vectors` times 16 columns of `rows` rows. */
+INLINE void mix_tile(enum kv_type type, int rows, int vectors, const struct attn_page *p,
+                     const struct attn_rows *r, int column, uintptr_t next)
+{
+    _Alignas(64) float scale[MIX_COLUMNS / 2][ATTN_LANES];
+    __m512 acc[MIX_ROWS][MIX_COLUMNS], v[MIX_COLUMNS];
+    float *mix = r->mix + column;
+    const uint8_t *at = column_at(type, p, column) + (size_t)p->first * lane_bytes(type, p);
+    for (int g = 0; type == KV_Q8_0 && 2 * g < vectors; g++)
+        load_scales(p->value, column / ATTN_GROUP + g, scale[g]);
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int c = 0; c < vectors; c++)
+            acc[i][c] = _mm512_mul_ps(_mm512_load_ps(mix + (size_t)i * p->value_pad + 16 * c),
+                                      _mm512_set1_ps(r->rescale[i]));
+    for (int lane = p->first; lane < p->last; lane++, at += lane_bytes(type, p)) {
+        prefetch_lane(type, vectors, at, next);
+#pragma GCC unroll 8
+        for (int c = 0; c < vectors; c++)
+            v[c] = load_value(type, at, c, lane, scale);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            __m512 w = _mm512_set1_ps(r->weight[i * ATTN_LANES + lane]);
+#pragma GCC unroll 8
+            for (int c = 0; c < vectors; c++)
+                acc[i][c] = _mm512_fmadd_ps(w, v[c], acc[i][c]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int c = 0; c < vectors; c++)
+            _mm512_store_ps(mix + (size_t)i * p->value_pad + 16 * c, acc[i][c]);
+}
+
+/* All columns of `rows` rows: as wide tiles as registers allow, then narrower ones. */
+INLINE void mix_rows(enum kv_type type, int rows, const struct attn_page *p,
+                     const struct attn_rows *r, uintptr_t next)
+{
+    int column = 0, left = p->value_pad / 16;
+    for (; rows <= 2 && left >= 8; left -= 8, column += 128)
+        mix_tile(type, rows, 8, p, r, column, next);
+    for (; left >= 4; left -= 4, column += 64)
+        mix_tile(type, rows, 4, p, r, column, next);
+    for (; left >= 2; left -= 2, column += 32)
+        mix_tile(type, rows, 2, p, r, column, next);
+    if (type != KV_Q8_0 && left)
+        mix_tile(type, rows, 1, p, r, column, next);
+}
+
+INLINE void mix(enum kv_type type, const struct attn_page *p, const struct attn_rows *all)
+{
+    uintptr_t next = distance(p->value, p->next_value);
+    struct attn_rows r = *all;
+    for (int left = all->n, n; left > 0; left -= n, next = 0) {
+        n = part_rows(left, MIX_ROWS);
+        switch (n) {
+#define ROWS(n)                                                                                    \
+    case n:                                                                                        \
+        mix_rows(type, n, p, &r, next);                                                            \
+        break;
+            ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6)
+#undef ROWS
+        }
+        r.weight += n * ATTN_LANES;
+        r.mix += (size_t)n * p->value_pad;
+        r.rescale += n;
+    }
+}
+
+#define TYPE(name, type)                                                                           \
+    static void scores_##name(const struct attn_page *p, const struct attn_rows *r)                \
+    {                                                                                              \
+        scores(type, p, r);                                                                        \
+    }                                                                                              \
+    static void mix_##name(const struct attn_page *p, const struct attn_rows *r)                   \
+    {                                                                                              \
+        mix(type, p, r);                                                                           \
+    }
+
+TYPE(f16, KV_F16)
+TYPE(bf16, KV_BF16)
+TYPE(f32, KV_F32)
+TYPE(q8_0, KV_Q8_0)
+
+/* ---- softmax ---- */
+
+/* exp_step, with 0 below and NaN for NaN; x is at most EXP_MAX. */
+INLINE __m512 exp_capped(__m512 x)
+{
+    __m512 shift = _mm512_set1_ps(EXP_SHIFT);
+    __m512 shifted = _mm512_fmadd_ps(x, _mm512_set1_ps(EXP_LOG2E), shift);
+    __m512 n = _mm512_sub_ps(shifted, shift);
+    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-EXP_LN2_HI), x);
+    r = _mm512_fmadd_ps(n, _mm512_set1_ps(-EXP_LN2_LO), r);
+    __m512 q = _mm512_fmadd_ps(_mm512_set1_ps(EXP_C6), r, _mm512_set1_ps(EXP_C5));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(EXP_C4));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(EXP_C3));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(EXP_C2));
+    __m512 y = _mm512_fmadd_ps(q, _mm512_mul_ps(r, r), r);
+    y = _mm512_add_ps(_mm512_set1_ps(1.0f), y);
+    __m512i power = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+    y = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(y), power));
+    __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(EXP_MIN), _CMP_NLT_UQ);
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_mask_mov_ps(_mm512_maskz_mov_ps(normal, y), nan, x);
+}
+
+INLINE __m512 exp_any(__m512 x)
+{
+    __mmask16 huge = _mm512_cmp_ps_mask(x, _mm512_set1_ps(EXP_MAX), _CMP_GT_OQ);
+    return _mm512_mask_mov_ps(exp_capped(x), huge, _mm512_set1_ps(INFINITY));
+}
+
+INLINE __m512 tanh_any(__m512 x)
+{
+    __m512 one = _mm512_set1_ps(1.0f);
+    __m512 e = exp_capped(_mm512_mul_ps(_mm512_set1_ps(-2.0f), _mm512_abs_ps(x)));
+    __m512 y = _mm512_div_ps(_mm512_sub_ps(one, e), _mm512_add_ps(one, e));
+    /* copysign: bits of y, but for the sign, which is x's. */
+    __m512i bits = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0x7fffffff), _mm512_castps_si512(y),
+                                             _mm512_castps_si512(x), 0xca);
+    return _mm512_castsi512_ps(bits);
+}
+
+/* Halving by exchange leaves the result in every lane; a + b = b + a, so it is the tree's. */
+#define HALVE(op, x)                                                                               \
+    x = op(x, _mm512_shuffle_f32x4(x, x, 0x4e));                                                   \
+    x = op(x, _mm512_shuffle_f32x4(x, x, 0xb1));                                                   \
+    x = op(x, _mm512_shuffle_ps(x, x, 0x4e));                                                      \
+    x = op(x, _mm512_shuffle_ps(x, x, 0xb1));
+
+INLINE __m512 all_max(__m512 x)
+{
+    HALVE(_mm512_max_ps, x)
+    return x;
+}
+
+INLINE __m512 all_sum(__m512 x)
+{
+    HALVE(_mm512_add_ps, x)
+    return x;
+}
+
+INLINE struct pair shape_scores(const struct attn_page *p, const struct attn_rows *r, int i,
+                                struct pair x)
+{
+    if (p->cap > 0) {
+        __m512 cap = _mm512_set1_ps(p->cap), inv = _mm512_set1_ps(p->inv_cap);
+        x.a = _mm512_mul_ps(cap, tanh_any(_mm512_mul_ps(x.a, inv)));
+        x.b = _mm512_mul_ps(cap, tanh_any(_mm512_mul_ps(x.b, inv)));
+    }
+    if (r->slope) {
+        const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
+                                               15);
+        __m512i a = _mm512_add_epi32(_mm512_set1_epi32(p->position - r->position[i]), lane);
+        __m512i b = _mm512_add_epi32(a, _mm512_set1_epi32(16));
+        __m512 slope = _mm512_set1_ps(r->slope[i]);
+        x.a = _mm512_fmadd_ps(slope, _mm512_cvtepi32_ps(a), x.a);
+        x.b = _mm512_fmadd_ps(slope, _mm512_cvtepi32_ps(b), x.b);
+    }
+    return x;
+}
+
+/* The weights of row i; its new maximum into r->top, the old one less the new into *fall, and the
+ * sum of the weights into *tree. */
+INLINE void softmax_row(const struct attn_page *p, const struct attn_rows *r, int i, __mmask32 seen,
+                        float *fall, float *tree)
+{
+    float *at = r->weight + (size_t)i * ATTN_LANES;
+    __mmask16 seen_a = (__mmask16)seen, seen_b = (__mmask16)(seen >> 16);
+    struct pair x = {_mm512_loadu_ps(at), _mm512_loadu_ps(at + 16)};
+    x = shape_scores(p, r, i, x);
+    __m512 old = _mm512_set1_ps(r->top[i]), lowest = _mm512_set1_ps(-INFINITY);
+    __m512 top = all_max(_mm512_max_ps(_mm512_mask_mov_ps(lowest, seen_a, x.a),
+                                       _mm512_mask_mov_ps(lowest, seen_b, x.b)));
+    top = _mm512_max_ps(top, old);
+    x.a = _mm512_maskz_mov_ps(seen_a, exp_capped(_mm512_sub_ps(x.a, top)));
+    x.b = _mm512_maskz_mov_ps(seen_b, exp_capped(_mm512_sub_ps(x.b, top)));
+    _mm512_storeu_ps(at, x.a);
+    _mm512_storeu_ps(at + 16, x.b);
+    *fall = _mm512_cvtss_f32(_mm512_sub_ps(old, top));
+    *tree = _mm512_cvtss_f32(all_sum(_mm512_add_ps(x.a, x.b)));
+    r->top[i] = _mm512_cvtss_f32(top);
+}
+
+static void softmax(const struct attn_page *p, const struct attn_rows *r)
+{
+    __mmask32 seen = (UINT32_MAX << p->first) & (UINT32_MAX >> (ATTN_LANES - p->last));
+    for (int i = 0; i < r->n; i += 16) {
+        _Alignas(64) float fall[16] = {0}, tree[16] = {0};
+        int n = r->n - i < 16 ? r->n - i : 16;
+        for (int k = 0; k < n; k++)
+            softmax_row(p, r, i + k, seen, &fall[k], &tree[k]);
+        __mmask16 rows = (__mmask16)(0xffffu >> (16 - n));
+        __m512 rescale = exp_capped(_mm512_load_ps(fall));
+        __m512 sum = _mm512_maskz_loadu_ps(rows, r->sum + i);
+        sum = _mm512_fmadd_ps(sum, rescale, _mm512_load_ps(tree));
+        _mm512_mask_storeu_ps(r->rescale + i, rows, rescale);
+        _mm512_mask_storeu_ps(r->sum + i, rows, sum);
+    }
+}
+
+/* ---- the rest ---- */
+
+static void merge(float *a, const float *b, float scale_a, float scale_b, int n)
+{
+    for (int i = 0; i < n; i += 16) {
+        __m512 x = _mm512_mul_ps(_mm512_loadu_ps(a + i), _mm512_set1_ps(scale_a));
+        x = _mm512_fmadd_ps(_mm512_loadu_ps(b + i), _mm512_set1_ps(scale_b), x);
+        _mm512_storeu_ps(a + i, x);
+    }
+}
+
+/* The first n of 16 lanes. */
+INLINE __mmask16 first_lanes(size_t n)
+{
+    return (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1);
+}
+
+static void exp_all(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i += 16) {
+        __mmask16 m = first_lanes(n - i);
+        _mm512_mask_storeu_ps(x + i, m, exp_any(_mm512_maskz_loadu_ps(m, x + i)));
+    }
+}
+
+static void to_f16(const float *x, uint16_t *out, int n)
+{
+    for (int i = 0; i < n; i += 16) {
+        __mmask16 m = first_lanes((size_t)(n - i));
+        __m512 v = _mm512_maskz_loadu_ps(m, x + i);
+        _mm256_mask_storeu_epi16(out + i, m, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    }
+}
+
+static void to_bf16(const float *x, uint16_t *out, int n)
+{
+    for (int i = 0; i < n; i += 16) {
+        __mmask16 m = first_lanes((size_t)(n - i));
+        __m512 v = _mm512_maskz_loadu_ps(m, x + i);
+        __m512i bits = _mm512_castps_si512(v), top = _mm512_srli_epi32(bits, 16);
+        __m512i odd = _mm512_and_si512(top, _mm512_set1_epi32(1));
+        __m512i even = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+        __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+        __m512i half = _mm512_mask_or_epi32(_mm512_srli_epi32(even, 16), nan, top,
+                                            _mm512_set1_epi32(0x40));
+        _mm256_mask_storeu_epi16(out + i, m, _mm512_cvtepi32_epi16(half));
+    }
+}
+
+void attn_ops_avx512(struct attn_ops *ops)
+{
+    *ops = (struct attn_ops){
+        .scores = {[KV_F16] = scores_f16,
+                   [KV_BF16] = scores_bf16,
+                   [KV_F32] = scores_f32,
+                   [KV_Q8_0] = scores_q8_0},
+        .mix = {[KV_F16] = mix_f16, [KV_BF16] = mix_bf16, [KV_F32] = mix_f32, [KV_Q8_0] = mix_q8_0},
+        .softmax = softmax,
+        .merge = merge,
+        .exp = exp_all,
+        .to_f16 = to_f16,
+        .to_bf16 = to_bf16,
+    };
+}

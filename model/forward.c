@@ -1,0 +1,518 @@
+#include "forward.h"
+
+#include "kernels/vec.h"
+#include "mem.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ACT_KINDS   4
+#define TOKEN_CHUNK 16 /* tokens a worker takes at a time in phases that go token by token */
+
+/* Packed activations of one buffer of rows: one form per kind that its readers need. */
+struct packed {
+    int cols;
+    bool needed[ACT_KINDS];
+    void *act[ACT_KINDS];
+};
+
+struct forward {
+    const struct plan *p;
+    struct pool *pool;
+    const struct vec_ops *vec;
+    int threads, most_tokens;
+    /* [most_tokens][...] */
+    float *x;      /* the residual stream, width */
+    float *normed; /* width */
+    float *q, *k, *v;
+    float *mixed; /* heads * value_size */
+    float *y;     /* output of o or down, width */
+    float *gate, *up;
+    float *tables[MOST_ROPES];   /* cos and sin of each token, dims */
+    struct packed in, mid, wide; /* width; heads * value_size; ffn */
+    void *attn_scratch;
+    char *worker_scratch;
+    size_t worker_bytes;
+    struct attn_span *spans; /* [most_tokens] */
+    struct row *rows;        /* [most_tokens] */
+    /* the running step */
+    const struct batch *batch;
+    int tokens;
+};
+
+/* Where a token of the batch comes from. */
+struct row {
+    int item, token, position;
+};
+
+/* ---- sizes ---- */
+
+static int most(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static size_t most_bytes(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static void need(struct packed *a, const struct matrix *m)
+{
+    a->cols = m->cols;
+    a->needed[matrix_act_kind(m->format, m->how)] = true;
+}
+
+static void find_needs(struct forward *f)
+{
+    const struct plan *p = f->p;
+    for (int i = 0; i < p->face.layers; i++) {
+        const struct layer *l = &p->layers[i];
+        need(&f->in, &l->q.matrix);
+        need(&f->in, &l->k.matrix);
+        need(&f->in, &l->v.matrix);
+        need(&f->in, &l->gate.matrix);
+        need(&f->in, &l->up.matrix);
+        need(&f->mid, &l->o.matrix);
+        need(&f->wide, &l->down.matrix);
+    }
+    need(&f->in, &p->output.matrix);
+}
+
+/* Scratch is laid out twice by the same code: once with base NULL to learn its size. */
+struct layout {
+    char *base;
+    size_t bytes;
+};
+
+static void *place(struct layout *l, size_t bytes)
+{
+    void *at = l->base ? l->base + l->bytes : NULL;
+    l->bytes += mem_round_up(bytes, MEM_LINE);
+    return at;
+}
+
+static float *place_rows(struct layout *l, int rows, int width)
+{
+    return place(l, (size_t)rows * (size_t)width * sizeof(float));
+}
+
+static void place_packed(struct layout *l, const struct forward *f, struct packed *a)
+{
+    for (int kind = 0; kind < ACT_KINDS; kind++) {
+        struct act_shape s = {(enum act_kind)kind, f->p->how.isa, a->cols, f->most_tokens};
+        a->act[kind] = a->needed[kind] ? place(l, act_bytes(&s)) : NULL;
+    }
+}
+
+static size_t matrix_scratch(const struct plan *p)
+{
+    size_t bytes = matrix_scratch_bytes(p->output.matrix.format, p->output.matrix.cols, p->how);
+    for (int i = 0; i < p->face.layers; i++) {
+        const struct layer *l = &p->layers[i];
+        const struct linear *const all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+        for (size_t j = 0; j < sizeof all / sizeof all[0]; j++)
+            bytes = most_bytes(
+                bytes, matrix_scratch_bytes(all[j]->matrix.format, all[j]->matrix.cols, p->how));
+    }
+    return mem_round_up(bytes, MEM_LINE);
+}
+
+static size_t attn_scratch(const struct forward *f)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < f->p->face.layers; i++)
+        bytes = most_bytes(bytes, attn_scratch_bytes(&f->p->layers[i].attn, f->most_tokens,
+                                                     f->p->face.context, f->threads));
+    return bytes;
+}
+
+static void place_all(struct forward *f, struct layout *l)
+{
+    const struct plan *p = f->p;
+    int n = f->most_tokens;
+    f->x = place_rows(l, n, p->width);
+    f->normed = place_rows(l, n, p->width);
+    f->q = place_rows(l, n, p->face.heads * p->face.key_size);
+    f->k = place_rows(l, n, p->face.kv_heads * p->face.key_size);
+    f->v = place_rows(l, n, p->face.kv_heads * p->face.value_size);
+    f->mixed = place_rows(l, n, p->face.heads * p->face.value_size);
+    f->y = place_rows(l, n, p->width);
+    f->gate = place_rows(l, n, p->ffn);
+    f->up = place_rows(l, n, p->ffn);
+    for (int i = 0; i < p->n_ropes; i++)
+        f->tables[i] = place_rows(l, n, p->ropes[i].dims);
+    place_packed(l, f, &f->in);
+    place_packed(l, f, &f->mid);
+    place_packed(l, f, &f->wide);
+    f->attn_scratch = place(l, attn_scratch(f));
+    f->worker_bytes = matrix_scratch(p);
+    f->worker_scratch = place(l, f->worker_bytes * (size_t)f->threads);
+    f->spans = place(l, (size_t)n * sizeof *f->spans);
+    f->rows = place(l, (size_t)n * sizeof *f->rows);
+}
+
+static void prepare(struct forward *f, const struct plan *p, int threads)
+{
+    *f = (struct forward){.p = p, .threads = most(threads, 1)};
+    f->most_tokens = most(p->face.batch_tokens, MODEL_LOGIT_ROWS);
+    find_needs(f);
+}
+
+size_t forward_scratch_bytes(const struct plan *p, int threads)
+{
+    struct forward f;
+    struct layout l = {0};
+    prepare(&f, p, threads);
+    place_all(&f, &l);
+    return l.bytes;
+}
+
+int forward_create(const struct plan *p, struct pool *pool, struct forward **out, struct err *err)
+{
+    struct forward *f = calloc(1, sizeof *f);
+    struct layout l = {0};
+    if (!f)
+        return err_set(err, ERR_NOMEM, "no memory for the forward pass");
+    prepare(f, p, pool_threads(pool));
+    f->pool = pool;
+    f->vec = vec_ops(p->how.isa);
+    place_all(f, &l);
+    size_t bytes = l.bytes;
+    l = (struct layout){.base = mem_alloc(1, bytes)};
+    if (!l.base) {
+        free(f);
+        return err_set(err, ERR_NOMEM, "no memory for %zu bytes of scratch", bytes);
+    }
+    place_all(f, &l);
+    *out = f;
+    return 0;
+}
+
+void forward_destroy(struct forward *f)
+{
+    if (!f)
+        return;
+    mem_free(f->x); /* the first of the layout: its base */
+    free(f);
+}
+
+/* ---- phases that go token by token ---- */
+
+struct token_phase {
+    struct forward *f;
+    const struct layer *layer;
+    const struct norm *norm; /* NULL: none */
+    float *from;             /* rows to pack */
+    int width;
+    struct packed *to;
+    const struct norm *post; /* norm of y before it joins the residual stream */
+};
+
+static void norm_row(const struct forward *f, const struct norm *n, const float *x, float *out)
+{
+    const struct plan *p = f->p;
+    if (p->arch->norm == NORM_RMS)
+        f->vec->rms_norm(out, x, n->weight, p->width, p->eps);
+    else
+        f->vec->layer_norm(out, x, n->weight, n->bias, p->width, p->eps);
+}
+
+static void pack_tokens(const struct forward *f, const struct packed *to, const float *from, int t0,
+                        int t1)
+{
+    for (int kind = 0; kind < ACT_KINDS; kind++) {
+        struct act_shape s = {(enum act_kind)kind, f->p->how.isa, to->cols, f->tokens};
+        if (to->needed[kind])
+            act_pack(&s, to->act[kind], from, (size_t)to->cols, t0, t1);
+    }
+}
+
+static void run_tokens(struct forward *f, pool_fn *fn, struct token_phase *phase)
+{
+    phase->f = f;
+    pool_run(f->pool, fn, phase, f->tokens, TOKEN_CHUNK);
+}
+
+/* x = embedding of the token */
+static void embed_tokens(void *arg, int worker, int64_t first, int64_t last)
+{
+    struct forward *f = ((struct token_phase *)arg)->f;
+    const struct plan *p = f->p;
+    (void)worker;
+    for (int64_t t = first; t < last; t++) {
+        const struct row *r = &f->rows[t];
+        float *x = f->x + t * p->width;
+        matrix_row(&p->embedding, f->batch->items[r->item].tokens[r->token], x);
+        if (p->embed_scale != 1.0f)
+            f->vec->scale(x, p->embed_scale, p->width);
+        for (int i = 0; i < p->n_ropes; i++)
+            rope_table(&p->ropes[i], r->position, f->tables[i] + t * p->ropes[i].dims);
+    }
+}
+
+/* normed = norm(x), packed for its readers */
+static void norm_tokens(void *arg, int worker, int64_t first, int64_t last)
+{
+    const struct token_phase *ph = arg;
+    struct forward *f = ph->f;
+    int width = f->p->width;
+    (void)worker;
+    for (int64_t t = first; t < last; t++)
+        norm_row(f, ph->norm, f->x + t * width, f->normed + t * width);
+    pack_tokens(f, &f->in, f->normed, (int)first, (int)last);
+}
+
+/* x += y, y normed first where the layer has a norm there */
+static void add_tokens(void *arg, int worker, int64_t first, int64_t last)
+{
+    const struct token_phase *ph = arg;
+    struct forward *f = ph->f;
+    int width = f->p->width;
+    for (int64_t t = first; t < last; t++) {
+        float *y = f->y + t * width;
+        if (ph->post->weight)
+            norm_row(f, ph->post, y, y);
+        f->vec->add(f->x + t * width, y, width);
+    }
+    if (ph->norm)
+        norm_tokens(arg, worker, first, last);
+}
+
+static void norm_heads(const struct forward *f, float *x, const float *weight, int heads)
+{
+    int size = f->p->face.key_size;
+    for (int h = 0; weight && h < heads; h++)
+        f->vec->rms_norm(x + h * size, x + h * size, weight, size, f->p->eps);
+}
+
+/* Norms and rotates queries and keys; stores keys and values. */
+static void store_tokens(void *arg, int worker, int64_t first, int64_t last)
+{
+    const struct token_phase *ph = arg;
+    struct forward *f = ph->f;
+    const struct layer *l = ph->layer;
+    const struct attn_shape *a = &l->attn;
+    (void)worker;
+    for (int64_t t = first; t < last; t++) {
+        const struct row *r = &f->rows[t];
+        float *q = f->q + t * a->heads * a->key_size;
+        float *k = f->k + t * a->kv_heads * a->key_size;
+        norm_heads(f, q, l->q_norm, a->heads);
+        norm_heads(f, k, l->k_norm, a->kv_heads);
+        if (l->rope != NO_ROPE) {
+            const struct rope *rope = &f->p->ropes[l->rope];
+            const float *table = f->tables[l->rope] + t * rope->dims;
+            rope_apply(rope, table, q, a->heads, a->key_size);
+            rope_apply(rope, table, k, a->kv_heads, a->key_size);
+        }
+        char *block = kv_seq_blocks(f->batch->items[r->item].seq,
+                                    l->group)[r->position / KV_BLOCK_TOKENS];
+        attn_store(a, block + l->offset, r->position % KV_BLOCK_TOKENS, k,
+                   f->v + t * a->kv_heads * a->value_size);
+    }
+}
+
+static void pack_mixed(void *arg, int worker, int64_t first, int64_t last)
+{
+    struct forward *f = ((struct token_phase *)arg)->f;
+    (void)worker;
+    pack_tokens(f, &f->mid, f->mixed, (int)first, (int)last);
+}
+
+/* gate = activation(gate) * up, packed */
+static void activate_tokens(void *arg, int worker, int64_t first, int64_t last)
+{
+    struct forward *f = ((struct token_phase *)arg)->f;
+    const struct plan *p = f->p;
+    void (*const activate)(float *, const float *, int) = p->arch->activation == ACTIVATION_SILU
+                                                              ? f->vec->silu_mul
+                                                              : f->vec->gelu_mul;
+    (void)worker;
+    for (int64_t t = first; t < last; t++)
+        activate(f->gate + t * p->ffn, f->up + t * p->ffn, p->ffn);
+    pack_tokens(f, &f->wide, f->gate, (int)first, (int)last);
+}
+
+/* ---- products: several matrices that read the same rows, in one phase ---- */
+
+struct product {
+    const struct linear *linear;
+    float *out; /* [tokens][rows] */
+};
+
+struct product_phase {
+    struct forward *f;
+    const struct packed *from;
+    const struct product *products;
+    int n, tokens;
+    int chunk[3], chunks[3];
+};
+
+static void add_bias(const struct product *pr, int tokens, int row0, int row1)
+{
+    size_t stride = (size_t)pr->linear->matrix.rows;
+    for (int t = 0; t < tokens; t++)
+        for (int r = row0; r < row1; r++)
+            pr->out[(size_t)t * stride + (size_t)r] += pr->linear->bias[r];
+}
+
+static void multiply_chunk(const struct product_phase *ph, int worker, int which, int64_t chunk)
+{
+    const struct forward *f = ph->f;
+    const struct product *pr = &ph->products[which];
+    const struct matrix *m = &pr->linear->matrix;
+    int row0 = (int)chunk * ph->chunk[which];
+    int row1 = row0 + ph->chunk[which] < m->rows ? row0 + ph->chunk[which] : m->rows;
+    const struct matrix_job job = {
+        .act = ph->from->act[matrix_act_kind(m->format, m->how)],
+        .tokens = ph->tokens,
+        .out = pr->out,
+        .out_stride = (size_t)m->rows,
+        .scratch = f->worker_scratch + (size_t)worker * f->worker_bytes,
+    };
+    matrix_mul(m, &job, row0, row1);
+    if (pr->linear->bias)
+        add_bias(pr, ph->tokens, row0, row1);
+}
+
+static void multiply_chunks(void *arg, int worker, int64_t first, int64_t last)
+{
+    const struct product_phase *ph = arg;
+    for (int64_t i = first; i < last; i++) {
+        int64_t chunk = i;
+        int which = 0;
+        while (chunk >= ph->chunks[which])
+            chunk -= ph->chunks[which++];
+        multiply_chunk(ph, worker, which, chunk);
+    }
+}
+
+static void multiply(struct forward *f, const struct packed *from, const struct product *products,
+                     int n)
+{
+    struct product_phase ph = {
+        .f = f, .from = from, .products = products, .n = n, .tokens = f->tokens};
+    int64_t total = 0;
+    for (int i = 0; i < n; i++) {
+        const struct matrix *m = &products[i].linear->matrix;
+        ph.chunk[i] = matrix_chunk(m, f->tokens, f->threads);
+        ph.chunks[i] = (m->rows + ph.chunk[i] - 1) / ph.chunk[i];
+        total += ph.chunks[i];
+    }
+    pool_run(f->pool, multiply_chunks, &ph, total, 1);
+}
+
+/* ---- a layer ---- */
+
+static void run_attention(struct forward *f, const struct layer *l)
+{
+    const struct attn_shape *a = &l->attn;
+    size_t q_width = (size_t)(a->heads * a->key_size),
+           out_width = (size_t)(a->heads * a->value_size);
+    size_t t = 0;
+    for (int i = 0; i < f->batch->n_items; i++) {
+        const struct batch_item *item = &f->batch->items[i];
+        f->spans[i] = (struct attn_span){
+            .q = f->q + t * q_width,
+            .out = f->mixed + t * out_width,
+            .q_stride = q_width,
+            .out_stride = out_width,
+            .n = item->n,
+            .position = item->position,
+            .blocks = kv_seq_blocks(item->seq, l->group),
+            .offset = l->offset,
+        };
+        t += (size_t)item->n;
+    }
+    attn_run(f->pool, a, f->spans, f->batch->n_items, f->attn_scratch);
+}
+
+static void attention_half(struct forward *f, const struct layer *l)
+{
+    const struct product qkv[] = {{&l->q, f->q}, {&l->k, f->k}, {&l->v, f->v}};
+    const struct product out = {&l->o, f->y};
+    struct token_phase ph = {.layer = l};
+    multiply(f, &f->in, qkv, 3);
+    run_tokens(f, store_tokens, &ph);
+    run_attention(f, l);
+    run_tokens(f, pack_mixed, &ph);
+    multiply(f, &f->mid, &out, 1);
+}
+
+static void ffn_half(struct forward *f, const struct layer *l)
+{
+    const struct product gate_up[] = {{&l->gate, f->gate}, {&l->up, f->up}};
+    const struct product down = {&l->down, f->y};
+    struct token_phase ph = {.layer = l};
+    multiply(f, &f->in, gate_up, 2);
+    run_tokens(f, activate_tokens, &ph);
+    multiply(f, &f->wide, &down, 1);
+}
+
+/* f->in holds the layer's normed input before, and the next layer's (norm `next`) after. */
+static void run_layer(struct forward *f, const struct layer *l, const struct norm *next)
+{
+    struct token_phase after_attention = {.post = &l->attn_post, .norm = &l->ffn_norm};
+    struct token_phase after_ffn = {.post = &l->ffn_post, .norm = next};
+    if (f->p->arch->parallel)
+        after_attention.norm = NULL; /* the feed-forward reads the same input as the attention */
+    attention_half(f, l);
+    run_tokens(f, add_tokens, &after_attention);
+    ffn_half(f, l);
+    run_tokens(f, add_tokens, &after_ffn);
+}
+
+/* ---- the step ---- */
+
+static void list_rows(struct forward *f, const struct batch *batch)
+{
+    int t = 0;
+    for (int i = 0; i < batch->n_items; i++)
+        for (int j = 0; j < batch->items[i].n; j++) {
+            assert(t < f->most_tokens);
+            f->rows[t++] = (struct row){i, j, batch->items[i].position + j};
+        }
+    f->batch = batch;
+    f->tokens = t;
+}
+
+int forward_step(struct forward *f, const struct batch *batch)
+{
+    const struct plan *p = f->p;
+    struct token_phase first = {.norm = &p->layers[0].attn_norm};
+    list_rows(f, batch);
+    if (f->tokens == 0)
+        return 0;
+    run_tokens(f, embed_tokens, &first);
+    run_tokens(f, norm_tokens, &first);
+    for (int i = 0; i < p->face.layers; i++) {
+        if (batch->stop && atomic_load_explicit(batch->stop, memory_order_relaxed))
+            return ERR_BUSY;
+        run_layer(f, &p->layers[i], i + 1 < p->face.layers ? &p->layers[i + 1].attn_norm : NULL);
+    }
+    return 0;
+}
+
+void forward_logits(struct forward *f, const int *rows, int n, float *out)
+{
+    const struct plan *p = f->p;
+    const struct product head = {&p->output, out};
+    assert(n <= MODEL_LOGIT_ROWS);
+    for (int i = 0; i < n; i++)
+        norm_row(f, &p->output_norm, f->x + (size_t)rows[i] * (size_t)p->width,
+                 f->normed + (size_t)i * (size_t)p->width);
+    int tokens = f->tokens;
+    f->tokens = n;
+    pack_tokens(f, &f->in, f->normed, 0, n);
+    multiply(f, &f->in, &head, 1);
+    f->tokens = tokens;
+    for (int i = 0; i < n; i++) {
+        float *row = out + (size_t)i * (size_t)p->face.vocabulary;
+        if (p->logit_scale != 1.0f)
+            f->vec->scale(row, p->logit_scale, p->face.vocabulary);
+        if (p->logit_softcap > 0.0f)
+            f->vec->softcap(row, p->logit_softcap, p->face.vocabulary);
+    }
+}

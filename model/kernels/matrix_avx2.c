@@ -1,0 +1,634 @@
+#include "kernels/act.h"
+#include "kernels/ops.h"
+
+#include <immintrin.h>
+
+/* Products with AVX2: pairs of u8 weights times s8 activations are added in 16 bits as long as that
+ * cannot overflow (a whole block of 4-bit weights), then in 32. A group of 16 rows is two halves of
+ * 8. Signed weights of 8 bits are multiplied as |w| times the activation with w's sign. */
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+/* Keeps the compiler from reassociating sums of 16 bits, which makes it spill. */
+#define PIN(v) __asm__("" : "+x"(v))
+
+enum { HALF_BYTES = 32, MOST = 6 };
+
+/* Where a kernel's weights come from: a packed format, or a panel of the same integers. */
+struct shape {
+    bool panel;
+    enum values_kind values;
+    enum scales_kind scales;
+    int bias;  /* what the multiplied bytes count too much */
+    int steps; /* quads that 16 bits can sum; 1: signed bytes */
+    const int8_t *table;
+    enum flavour flavour;
+    int tokens;
+    bool wide; /* activations of 16 bits */
+};
+
+/* ---- weights ---- */
+
+INLINE __m256i load(const uint8_t *p)
+{
+    return _mm256_load_si256((const __m256i *)p);
+}
+
+/* Bits [from, from + n) of each byte, moved to start at `to`; what else is there is masked off. */
+INLINE __m256i bits(__m256i v, int from, int to, int n)
+{
+    __m256i moved = from > to   ? _mm256_srli_epi16(v, from - to)
+                    : from < to ? _mm256_slli_epi16(v, to - from)
+                                : v;
+    return _mm256_and_si256(moved, _mm256_set1_epi8((char)(((1 << n) - 1) << to)));
+}
+
+INLINE __m256i nibbles(const uint8_t *p, int j)
+{
+    return bits(load(p + j % 4 * QUAD_BYTES), j / 4 * 4, 0, 4);
+}
+
+INLINE __m256i pairs(const uint8_t *p, int j, int to)
+{
+    return bits(load(p + j / 4 * QUAD_BYTES), j % 4 * 2, to, 2);
+}
+
+INLINE __m256i codes(const uint8_t *p, int j, enum values_kind kind)
+{
+    switch (kind) {
+    case VALUES_2:
+        return pairs(p, j, 0);
+    case VALUES_3:
+        return _mm256_or_si256(pairs(p, j, 0), bits(load(p + 128), j, 2, 1));
+    case VALUES_5:
+        return _mm256_or_si256(nibbles(p, j), bits(load(p + 256), j, 4, 1));
+    case VALUES_6:
+        return _mm256_or_si256(nibbles(p, j), pairs(p + 256, j, 4));
+    case VALUES_8:
+        return _mm256_xor_si256(load(p + j * QUAD_BYTES), _mm256_set1_epi8((char)0x80));
+    default:
+        return nibbles(p, j);
+    }
+}
+
+/* Quad j of 8 rows: unsigned bytes that count s->bias too much, or signed ones. */
+INLINE __m256i quad(const uint8_t *p, int j, const struct shape *s)
+{
+    if (s->panel)
+        return load(p + j * QUAD_BYTES);
+    __m256i c = codes(p, j, s->values);
+    if (!s->table)
+        return c;
+    return _mm256_shuffle_epi8(
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)s->table)), c);
+}
+
+/* ---- scales ---- */
+
+struct factors {
+    __m256 d, s[2], m[2];
+};
+
+INLINE __m256 halves(const uint8_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+
+INLINE __m256 small(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+INLINE __m256 negative(__m256 v)
+{
+    return _mm256_xor_ps(v, _mm256_set1_ps(-0.0f));
+}
+
+/* All for 8 rows of a group, h counts halves. */
+INLINE struct factors panel_factors(const uint8_t *plane, int b, int h, enum flavour flavour)
+{
+    const float *p = (const float *)plane + 8 * h;
+    p += (size_t)b * 16 * (size_t)flavour_panel_scales[flavour];
+    struct factors f = {.d = _mm256_load_ps(p)};
+    if (flavour == FLAVOUR_MIN)
+        f.m[0] = _mm256_load_ps(p + 16);
+    for (int i = 0; i < 2 && flavour >= FLAVOUR_HALF; i++) {
+        f.s[i] = _mm256_load_ps(p + 16 + 16 * i);
+        if (flavour == FLAVOUR_HALF_MIN)
+            f.m[i] = _mm256_load_ps(p + 48 + 16 * i);
+    }
+    return f;
+}
+
+INLINE struct factors packed_factors(const uint8_t *plane, int b, int h, enum scales_kind kind)
+{
+    const uint8_t *super = plane + scales_super_offset(kind, b) + 16 * h;
+    const uint8_t *p = plane + scales_offset(kind, b) + 8 * h;
+    const uint8_t *p16 = p + 8 * h; /* where elements have two bytes */
+    struct factors f = {.d = _mm256_setzero_ps()};
+    switch (kind) {
+    case SCALES_F16_MIN:
+        f.m[0] = halves(p16 + 32);
+        /* fallthrough */
+    case SCALES_F16:
+        f.d = halves(p16);
+        break;
+    case SCALES_BF16:
+        f.d = _mm256_castsi256_ps(
+            _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p16)), 16));
+        break;
+    case SCALES_K_MIN:
+        f.m[0] = negative(_mm256_mul_ps(halves(super + 32), small(p + 16)));
+        /* fallthrough */
+    case SCALES_K:
+        f.d = _mm256_mul_ps(halves(super), small(p));
+        break;
+    case SCALES_K16_MIN:
+        f.m[0] = negative(_mm256_mul_ps(halves(super + 32), small(p + 32)));
+        f.m[1] = negative(_mm256_mul_ps(halves(super + 32), small(p + 48)));
+        /* fallthrough */
+    case SCALES_K16:
+        f.d = halves(super);
+        f.s[0] = small(p);
+        f.s[1] = small(p + 16);
+        break;
+    default:
+        break;
+    }
+    return f;
+}
+
+INLINE struct factors factors(const uint8_t *plane, int b, int h, const struct shape *s)
+{
+    return s->panel ? panel_factors(plane, b, h, s->flavour)
+                    : packed_factors(plane, b, h, s->scales);
+}
+
+/* ---- the product ---- */
+
+INLINE const struct act_block *record_at(const uint8_t *act, int t, const struct shape *s)
+{
+    size_t bytes = s->wide ? sizeof(struct act_block16) : sizeof(struct act_block);
+    return (const struct act_block *)(act + (size_t)t * bytes);
+}
+
+/* Products of quad j, pairs of k added: 16 bits. */
+INLINE __m256i products(__m256i w, __m256i magnitude, __m256i a, const struct shape *s)
+{
+    return s->steps == 1 ? _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(a, w))
+                         : _mm256_maddubs_epi16(w, a);
+}
+
+/* Adds to sum what quads [j0, j0 + n) give, n quads being what 16 bits can hold. */
+INLINE void segment(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t *act, size_t plane,
+                    int j0, int n, bool first, const struct shape *s)
+{
+    __m256i acc[2][MOST];
+    UNROLL for (int j = j0; j < j0 + n; j++)
+    {
+        __m256i w[2], magnitude[2];
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            w[h] = quad(values + h * HALF_BYTES, j, s);
+            magnitude[h] = s->steps == 1 ? _mm256_abs_epi8(w[h]) : w[h];
+        }
+        UNROLL for (int t = 0; t < s->tokens; t++)
+        {
+            int32_t four;
+            memcpy(&four, record_at(act, t, s)->q + plane + 4 * j, sizeof four);
+            __m256i a = _mm256_set1_epi32(four);
+            UNROLL for (int h = 0; h < 2; h++)
+            {
+                __m256i p = products(w[h], magnitude[h], a, s);
+                acc[h][t] = j == j0 ? p : _mm256_add_epi16(acc[h][t], p);
+                PIN(acc[h][t]);
+            }
+        }
+    }
+    UNROLL for (int h = 0; h < 2; h++) UNROLL for (int t = 0; t < s->tokens; t++)
+    {
+        __m256i four = _mm256_madd_epi16(acc[h][t], _mm256_set1_epi16(1));
+        sum[h][t] = first ? four : _mm256_add_epi32(sum[h][t], four);
+    }
+}
+
+INLINE void dots(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t *act, size_t plane,
+                 int j0, int j1, const struct shape *s)
+{
+    int n = s->steps < j1 - j0 ? s->steps : j1 - j0;
+    UNROLL for (int j = j0; j < j1; j += n) segment(sum, values, act, plane, j, n, j == j0, s);
+}
+
+/* Minus bias times the sum of the activations. */
+INLINE __m256i start(const struct act_block *a, int half, const struct shape *s)
+{
+    if (s->flavour == FLAVOUR_HALF) {
+        __m256i v = _mm256_set1_epi32(a->n32[half]);
+        return s->bias == 4 ? _mm256_srai_epi32(v, 3) : v;
+    }
+    __m256i v = _mm256_set1_epi32(a->n8);
+    return s->bias == 1 ? _mm256_srai_epi32(v, 3) : s->bias == 16 ? _mm256_slli_epi32(v, 1) : v;
+}
+
+/* The integers of quads [j0, j1): with 16-bit activations 255 * high + low. */
+INLINE void integers(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t *act, int j0,
+                     int j1, const struct shape *s)
+{
+    dots(sum, values, act, 0, j0, j1, s);
+    if (s->wide) {
+        __m256i low[2][MOST];
+        dots(low, values, act, 32, j0, j1, s);
+        UNROLL for (int h = 0; h < 2; h++) UNROLL for (int t = 0; t < s->tokens; t++)
+            sum[h][t] = _mm256_add_epi32(
+                low[h][t], _mm256_sub_epi32(_mm256_slli_epi32(sum[h][t], 8), sum[h][t]));
+    }
+    if (s->bias)
+        UNROLL for (int t = 0; t < s->tokens; t++)
+        {
+            __m256i from = start(record_at(act, t, s), j0 / 4, s);
+            UNROLL for (int h = 0; h < 2; h++) sum[h][t] = _mm256_add_epi32(sum[h][t], from);
+        }
+}
+
+INLINE __m256 chain(__m256 acc, __m256 p, const struct factors *f, const struct act_block *a,
+                    enum flavour flavour)
+{
+    acc = _mm256_fmadd_ps(p, _mm256_mul_ps(f->d, _mm256_set1_ps(a->d)), acc);
+    if (flavour == FLAVOUR_MIN)
+        acc = _mm256_fmadd_ps(f->m[0], _mm256_set1_ps(a->dsum), acc);
+    if (flavour == FLAVOUR_HALF_MIN) {
+        acc = _mm256_fmadd_ps(f->m[0], _mm256_set1_ps(a->dsum16[0]), acc);
+        acc = _mm256_fmadd_ps(f->m[1], _mm256_set1_ps(a->dsum16[1]), acc);
+    }
+    return acc;
+}
+
+/* One block into the accumulators. */
+INLINE void block(__m256 (*acc)[MOST], const uint8_t *values, const uint8_t *scales, int b,
+                  const uint8_t *act, const struct shape *s)
+{
+    bool half = s->flavour >= FLAVOUR_HALF;
+    __m256i sum[2][2][MOST];
+    integers(sum[0], values, act, 0, half ? 4 : 8, s);
+    if (half)
+        integers(sum[1], values, act, 4, 8, s);
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        struct factors f = factors(scales, b, h, s);
+        UNROLL for (int t = 0; t < s->tokens; t++)
+        {
+            __m256 p = _mm256_cvtepi32_ps(sum[0][h][t]);
+            if (half)
+                p = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[1][h][t]), f.s[1],
+                                    _mm256_mul_ps(p, f.s[0]));
+            acc[h][t] = chain(acc[h][t], p, &f, record_at(act, t, s), s->flavour);
+        }
+    }
+}
+
+INLINE __m256i rows_mask(int rows)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(rows), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+INLINE void load_acc(__m256 (*acc)[MOST], const struct core *c, int g, int tokens)
+{
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        int row = 16 * g + 8 * h;
+        UNROLL for (int t = 0; t < tokens; t++)
+            acc[h][t] = c->more ? _mm256_maskload_ps(c->out + (size_t)t * c->out_stride + row,
+                                                     rows_mask(c->rows - row))
+                                : _mm256_setzero_ps();
+    }
+}
+
+INLINE void store_acc(__m256 (*acc)[MOST], const struct core *c, int g, int tokens)
+{
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        int row = 16 * g + 8 * h;
+        UNROLL for (int t = 0; t < tokens; t++) _mm256_maskstore_ps(
+            c->out + (size_t)t * c->out_stride + row, rows_mask(c->rows - row), acc[h][t]);
+    }
+}
+
+/* As in matrix_avx512.c. */
+INLINE void fetch(const uint8_t *group, int b, size_t ahead, const struct shape *s)
+{
+    const struct scales_layout *l = &scales_layouts[s->scales];
+    int bytes = values_bytes[s->values] + l->block_bytes + l->super_bytes / 8;
+    const char *p = (const char *)group + (size_t)b * (size_t)bytes + ahead;
+    UNROLL for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + i, _MM_HINT_T1);
+}
+
+/* The kernel: one group at a time, whole tile, all blocks. */
+INLINE void core(const struct core *c, const struct shape s)
+{
+    size_t record = s.wide ? sizeof(struct act_block16) : sizeof(struct act_block);
+    size_t step = s.panel ? PANEL_VALUES : (size_t)values_bytes[s.values];
+    for (int g = 0; g < 2 && c->rows > 16 * g; g++) {
+        __m256 acc[2][MOST];
+        const uint8_t *values = c->values[g], *act = c->act;
+        load_acc(acc, c, g, s.tokens);
+        for (int b = 0; b < c->blocks; b++) {
+            if (!s.panel && c->ahead)
+                fetch(c->scales[g], b, c->ahead, &s);
+            block(acc, values, c->scales[g], b, act, &s);
+            values += step;
+            act += (size_t)s.tokens * record;
+        }
+        store_acc(acc, c, g, s.tokens);
+    }
+}
+
+/* ---- instances ---- */
+
+#define TOKENS(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
+
+#define PANEL_CORE(n, name, steps_, flavour_, bias_, wide_)                                        \
+    static void name##_##n(const struct core *c)                                                   \
+    {                                                                                              \
+        core(c, (struct shape){.panel = true,                                                      \
+                               .steps = steps_,                                                    \
+                               .flavour = flavour_,                                                \
+                               .bias = bias_,                                                      \
+                               .wide = wide_,                                                      \
+                               .tokens = n});                                                      \
+    }
+#define DIRECT_CORE(n, name, steps_, values_, scales_, flavour_, bias_)                            \
+    static void name##_##n(const struct core *c)                                                   \
+    {                                                                                              \
+        core(c, (struct shape){.steps = steps_,                                                    \
+                               .values = values_,                                                  \
+                               .scales = scales_,                                                  \
+                               .flavour = flavour_,                                                \
+                               .bias = bias_,                                                      \
+                               .tokens = n});                                                      \
+    }
+#define ENTRY(n, name, ...) [n] = name##_##n,
+
+#define PANEL_CORES(name, ...)                                                                     \
+    TOKENS(PANEL_CORE, name, __VA_ARGS__, false)                                                   \
+    TOKENS(PANEL_CORE, wide_##name, __VA_ARGS__, true)                                             \
+    static core_fn *const name[TILE_MAX + 1] = {TOKENS(ENTRY, name, )};                            \
+    static core_fn *const wide_##name[TILE_MAX + 1] = {TOKENS(ENTRY, wide_##name, )};
+#define DIRECT_CORES(name, ...)                                                                    \
+    TOKENS(DIRECT_CORE, name, __VA_ARGS__)                                                         \
+    static core_fn *const name[TILE_MAX + 1] = {TOKENS(ENTRY, name, )};
+
+/* name, steps, flavour, bias */
+PANEL_CORES(panel_q4_0, 8, FLAVOUR_PLAIN, 8)
+PANEL_CORES(panel_tq, 8, FLAVOUR_PLAIN, 1)
+PANEL_CORES(panel_u4_min, 8, FLAVOUR_MIN, 0)
+PANEL_CORES(panel_q5_0, 4, FLAVOUR_PLAIN, 16)
+PANEL_CORES(panel_u5_min, 4, FLAVOUR_MIN, 0)
+PANEL_CORES(panel_s8, 1, FLAVOUR_PLAIN, 0)
+PANEL_CORES(panel_q2_k, 8, FLAVOUR_HALF_MIN, 0)
+PANEL_CORES(panel_q3_k, 8, FLAVOUR_HALF, 4)
+PANEL_CORES(panel_q6_k, 2, FLAVOUR_HALF, 32)
+
+DIRECT_CORES(direct_q4_0, 8, VALUES_4, SCALES_F16, FLAVOUR_PLAIN, 8)
+DIRECT_CORES(direct_q4_1, 8, VALUES_4, SCALES_F16_MIN, FLAVOUR_MIN, 0)
+DIRECT_CORES(direct_q8_0, 1, VALUES_8, SCALES_F16, FLAVOUR_PLAIN, 0)
+DIRECT_CORES(direct_q4_k, 8, VALUES_4, SCALES_K_MIN, FLAVOUR_MIN, 0)
+DIRECT_CORES(direct_q5_k, 4, VALUES_5, SCALES_K_MIN, FLAVOUR_MIN, 0)
+DIRECT_CORES(direct_q6_k, 2, VALUES_6, SCALES_K16, FLAVOUR_HALF, 32)
+
+/* ---- panels ---- */
+
+INLINE void store_factors(float *p, const struct factors *f, enum flavour flavour)
+{
+    _mm256_store_ps(p, f->d);
+    if (flavour == FLAVOUR_MIN)
+        _mm256_store_ps(p + 16, f->m[0]);
+    for (int i = 0; i < 2 && flavour >= FLAVOUR_HALF; i++) {
+        _mm256_store_ps(p + 16 + 16 * i, f->s[i]);
+        if (flavour == FLAVOUR_HALF_MIN)
+            _mm256_store_ps(p + 48 + 16 * i, f->m[i]);
+    }
+}
+
+INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8_t *values,
+                   float *scales, struct shape s)
+{
+    size_t plane = scales_plane_bytes(s.scales, blocks);
+    const uint8_t *from = group + plane + (size_t)first * (size_t)values_bytes[s.values];
+    for (int b = first; b < first + count; b++) {
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            struct factors f = packed_factors(group, b, h, s.scales);
+            store_factors(scales + 8 * h, &f, s.flavour);
+            UNROLL for (int j = 0; j < QUADS; j++)
+                _mm256_store_si256((__m256i *)(values + j * QUAD_BYTES + h * HALF_BYTES),
+                                   quad(from + h * HALF_BYTES, j, &s));
+        }
+        fetch(group, b, FETCH_AHEAD + plane, &s);
+        from += values_bytes[s.values];
+        values += PANEL_VALUES;
+        scales += 16 * (size_t)flavour_panel_scales[s.flavour];
+    }
+}
+
+/* name, values, scales, flavour, table */
+#define EXPANSIONS(X)                                                                              \
+    X(q4_0, VALUES_4, SCALES_F16, FLAVOUR_PLAIN, NULL)                                             \
+    X(q4_1, VALUES_4, SCALES_F16_MIN, FLAVOUR_MIN, NULL)                                           \
+    X(q5_0, VALUES_5, SCALES_F16, FLAVOUR_PLAIN, NULL)                                             \
+    X(q5_1, VALUES_5, SCALES_F16_MIN, FLAVOUR_MIN, NULL)                                           \
+    X(q8_0, VALUES_8, SCALES_F16, FLAVOUR_PLAIN, NULL)                                             \
+    X(q2_k, VALUES_2, SCALES_K16_MIN, FLAVOUR_HALF_MIN, NULL)                                      \
+    X(q3_k, VALUES_3, SCALES_K16, FLAVOUR_HALF, NULL)                                              \
+    X(q4_k, VALUES_4, SCALES_K_MIN, FLAVOUR_MIN, NULL)                                             \
+    X(q5_k, VALUES_5, SCALES_K_MIN, FLAVOUR_MIN, NULL)                                             \
+    X(q6_k, VALUES_6, SCALES_K16, FLAVOUR_HALF, NULL)                                              \
+    X(iq4_nl, VALUES_TABLE, SCALES_F16, FLAVOUR_PLAIN, codecs[FORMAT_IQ4_NL]->table)               \
+    X(iq4_xs, VALUES_TABLE, SCALES_K, FLAVOUR_PLAIN, codecs[FORMAT_IQ4_XS]->table)                 \
+    X(mxfp4, VALUES_TABLE, SCALES_BF16, FLAVOUR_PLAIN, codecs[FORMAT_MXFP4]->table)                \
+    X(tq, VALUES_2, SCALES_K, FLAVOUR_PLAIN, NULL)
+
+#define EXPAND(name, values_, scales_, flavour_, table_)                                           \
+    static void expand_##name(const uint8_t *group, int blocks, int first, int count,              \
+                              uint8_t *values, float *scales)                                      \
+    {                                                                                              \
+        expand(group, blocks, first, count, values, scales,                                        \
+               (struct shape){                                                                     \
+                   .values = values_, .scales = scales_, .flavour = flavour_, .table = table_});   \
+    }
+EXPANSIONS(EXPAND)
+
+/* ---- unrounded activations ---- */
+
+INLINE __m256 float_weights(const uint8_t *p, enum format_id format)
+{
+    if (format == FORMAT_F32)
+        return _mm256_load_ps((const float *)p);
+    __m128i v = _mm_load_si128((const __m128i *)p);
+    if (format == FORMAT_F16)
+        return _mm256_cvtph_ps(v);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
+}
+
+INLINE void float_core(const struct core *c, enum format_id format, int tokens)
+{
+    size_t step = format == FORMAT_F32 ? 64 : 32;
+    for (int g = 0; g < 2 && c->rows > 16 * g; g++) {
+        const float *x = (const float *)c->act;
+        const uint8_t *w = c->values[g];
+        __m256 acc[2][MOST];
+        load_acc(acc, c, g, tokens);
+        for (int k = 0; k < c->blocks; k++, w += step, x += tokens) {
+            __m256 v[2] = {float_weights(w, format), float_weights(w + step / 2, format)};
+            if (c->ahead)
+                _mm_prefetch((const char *)w + c->ahead, _MM_HINT_T1);
+            UNROLL for (int t = 0; t < tokens; t++)
+            {
+                __m256 a = _mm256_set1_ps(x[t]);
+                UNROLL for (int h = 0; h < 2; h++) acc[h][t] = _mm256_fmadd_ps(v[h], a, acc[h][t]);
+            }
+        }
+        store_acc(acc, c, g, tokens);
+    }
+}
+
+#define FLOAT_TOKENS(X, ...) TOKENS(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
+#define FLOAT_CORE(n, name, format)                                                                \
+    static void name##_##n(const struct core *c)                                                   \
+    {                                                                                              \
+        float_core(c, format, n);                                                                  \
+    }
+#define FLOAT_CORES(name, format)                                                                  \
+    FLOAT_TOKENS(FLOAT_CORE, name, format)                                                         \
+    static core_fn *const name[TILE_MAX + 1] = {FLOAT_TOKENS(ENTRY, name, )};
+FLOAT_CORES(floats_f32, FORMAT_F32)
+FLOAT_CORES(floats_f16, FORMAT_F16)
+FLOAT_CORES(floats_bf16, FORMAT_BF16)
+
+/* ---- activations ---- */
+
+struct rounded {
+    __m256i q[4];
+};
+
+INLINE uint32_t most_bits(const __m256i *x)
+{
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    __m256i most = _mm256_setzero_si256();
+    UNROLL for (int i = 0; i < 4; i++)
+        most = _mm256_max_epu32(most, _mm256_and_si256(x[i], magnitude));
+    __m128i m = _mm_max_epu32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
+    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(m);
+}
+
+INLINE int32_t sum8(__m256i v)
+{
+    __m128i m = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    m = _mm_add_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+    m = _mm_add_epi32(m, _mm_shuffle_epi32(m, 0xb1));
+    return _mm_cvtsi128_si32(m);
+}
+
+INLINE struct rounded act_block_round(const float *x, int limit, struct act_block *out)
+{
+    __m256i v[4];
+    struct rounded r;
+    UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_loadu_si256((const __m256i *)(x + 8 * i));
+    struct act_scale s = act_scale(most_bits(v), limit);
+    __m256i keep = _mm256_set1_epi32(s.inverse > 0 ? -1 : 0); /* what is dropped may be NaN */
+    UNROLL for (int i = 0; i < 4; i++) r.q[i] = _mm256_and_si256(
+        keep,
+        _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_castsi256_ps(v[i]), _mm256_set1_ps(s.inverse))));
+    act_sums(s.d, sum8(_mm256_add_epi32(r.q[0], r.q[1])), sum8(_mm256_add_epi32(r.q[2], r.q[3])),
+             out);
+    return r;
+}
+
+INLINE void store_bytes(int8_t *to, const __m256i *q)
+{
+    __m256i v = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    v = _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)to, v);
+}
+
+static void act_row8_avx2(const float *x, int blocks, uint8_t *records, size_t step)
+{
+    for (int b = 0; b < blocks; b++, x += 32, records += step) {
+        struct act_block *out = (struct act_block *)records;
+        struct rounded r = act_block_round(x, ACT_MAX8, out);
+        store_bytes(out->q, r.q);
+    }
+}
+
+static void act_row16_avx2(const float *x, int blocks, uint8_t *records, size_t step)
+{
+    for (int b = 0; b < blocks; b++, x += 32, records += step) {
+        struct act_block16 *out = (struct act_block16 *)records;
+        struct rounded r = act_block_round(x, ACT_MAX16, &out->high);
+        __m256i high[4], low[4];
+        UNROLL for (int i = 0; i < 4; i++)
+        {
+            high[i] = _mm256_cvtps_epi32(
+                _mm256_mul_ps(_mm256_cvtepi32_ps(r.q[i]), _mm256_set1_ps(1.0f / ACT_PLANE)));
+            low[i] = _mm256_sub_epi32(r.q[i],
+                                      _mm256_mullo_epi32(high[i], _mm256_set1_epi32(ACT_PLANE)));
+        }
+        store_bytes(out->high.q, high);
+        store_bytes(out->low, low);
+    }
+}
+
+/* ---- the table ---- */
+
+#define PANELS(prefix)                                                                             \
+    {                                                                                              \
+        [FORMAT_Q4_0] = prefix##panel_q4_0, [FORMAT_Q4_1] = prefix##panel_u4_min,                  \
+        [FORMAT_Q5_0] = prefix##panel_q5_0, [FORMAT_Q5_1] = prefix##panel_u5_min,                  \
+        [FORMAT_Q8_0] = prefix##panel_s8, [FORMAT_Q2_K] = prefix##panel_q2_k,                      \
+        [FORMAT_Q3_K] = prefix##panel_q3_k, [FORMAT_Q4_K] = prefix##panel_u4_min,                  \
+        [FORMAT_Q5_K] = prefix##panel_u5_min, [FORMAT_Q6_K] = prefix##panel_q6_k,                  \
+        [FORMAT_IQ4_NL] = prefix##panel_s8, [FORMAT_IQ4_XS] = prefix##panel_s8,                    \
+        [FORMAT_MXFP4] = prefix##panel_s8, [FORMAT_TQ1_0] = prefix##panel_tq,                      \
+        [FORMAT_TQ2_0] = prefix##panel_tq,                                                         \
+    }
+
+const struct matrix_ops matrix_ops_avx2 = {
+    .tile = {[ACT_INT8] = 4, [ACT_INT16] = 4, [ACT_TILED] = 6},
+    .direct_tiles = 8,
+    .act_row = {act_row8_avx2, act_row16_avx2},
+    .expand =
+        {
+            [FORMAT_Q4_0] = expand_q4_0,
+            [FORMAT_Q4_1] = expand_q4_1,
+            [FORMAT_Q5_0] = expand_q5_0,
+            [FORMAT_Q5_1] = expand_q5_1,
+            [FORMAT_Q8_0] = expand_q8_0,
+            [FORMAT_Q2_K] = expand_q2_k,
+            [FORMAT_Q3_K] = expand_q3_k,
+            [FORMAT_Q4_K] = expand_q4_k,
+            [FORMAT_Q5_K] = expand_q5_k,
+            [FORMAT_Q6_K] = expand_q6_k,
+            [FORMAT_IQ4_NL] = expand_iq4_nl,
+            [FORMAT_IQ4_XS] = expand_iq4_xs,
+            [FORMAT_MXFP4] = expand_mxfp4,
+            [FORMAT_TQ1_0] = expand_tq,
+            [FORMAT_TQ2_0] = expand_tq,
+        },
+    .panel = {PANELS(), PANELS(wide_)},
+    .direct =
+        {
+            [FORMAT_Q4_0] = direct_q4_0,
+            [FORMAT_Q4_1] = direct_q4_1,
+            [FORMAT_Q8_0] = direct_q8_0,
+            [FORMAT_Q4_K] = direct_q4_k,
+            [FORMAT_Q5_K] = direct_q5_k,
+            [FORMAT_Q6_K] = direct_q6_k,
+        },
+    .floats =
+        {
+            [FORMAT_F32] = floats_f32,
+            [FORMAT_F16] = floats_f16,
+            [FORMAT_BF16] = floats_bf16,
+        },
+};

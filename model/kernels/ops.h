@@ -1,0 +1,61 @@
+#ifndef MODEL_KERNELS_OPS_H
+#define MODEL_KERNELS_OPS_H
+
+#include "kernels/matrix_layout.h"
+
+#include <stdbool.h>
+
+/* The table of matrix kernels of one SIMD level. */
+
+/* FETCH_AHEAD: bytes, measured on Zen 4 (4096 about the same, 2048 and 16384 worse). */
+enum { TILE_MAX = 12, PANEL_BLOCKS = 16, FETCH_AHEAD = 8192 };
+
+/* One call: two groups of rows times one tile of tokens, over `blocks` blocks (float weights:
+ * values) of k. */
+struct core {
+    const uint8_t *values[2], *scales[2]; /* of each group; the same twice when there is one */
+    int blocks;
+    const uint8_t *act; /* the tile, at the first block */
+    float *out;         /* row 0 of token 0 of the tile */
+    size_t out_stride;
+    int rows;     /* rows of the two groups that exist: 1 to 32 */
+    bool more;    /* go on from what out holds, else from 0 */
+    size_t ahead; /* fetch weights so many bytes further on; 0: do not */
+};
+typedef void core_fn(const struct core *c);
+
+/* Takes blocks [first, first + count) of one group apart; first is a multiple of 8. */
+typedef void expand_fn(const uint8_t *group, int blocks, int first, int count, uint8_t *values,
+                       float *scales);
+
+struct matrix_ops {
+    int tile[3];      /* most tokens of a tile: ACT_INT8, ACT_INT16, ACT_TILED */
+    int direct_tiles; /* up to so many tiles `direct` is faster than `panel` */
+    /* x[32 * blocks] to records that lie `step` bytes apart. */
+    void (*act_row[2])(const float *x, int blocks, uint8_t *records, size_t step);
+    expand_fn *expand[FORMAT_COUNT];
+    core_fn *const *panel[2][FORMAT_COUNT]; /* by ACT_INT8, ACT_INT16: [tokens] */
+    core_fn *const *direct[FORMAT_COUNT];   /* ACT_INT8, from the packed groups: [tokens] */
+    core_fn *const *floats[FORMAT_COUNT];   /* ACT_TILED: [tokens] */
+};
+
+extern const struct matrix_ops matrix_ops_c, matrix_ops_avx2, matrix_ops_avx512;
+
+/* The ops of a level. */
+const struct matrix_ops *matrix_ops(enum isa isa);
+
+/* Tiles are of one width, but for the last: 9 tokens are 5 and 4 rather than 8 and 1. */
+static inline int tile_width(const struct act_shape *s, const struct matrix_ops *ops)
+{
+    int most = ops->tile[s->kind], tiles = (s->tokens + most - 1) / most;
+    return (s->tokens + tiles - 1) / tiles;
+}
+
+/* Plain C, the definition of right: one row at a time, from the file's own bytes. */
+void ref_mul(const struct matrix *m, const struct matrix_job *job, int row0, int row1);
+size_t ref_scratch_bytes(int cols);
+
+/* Packs the group of rows that begins at row0 from the source. */
+void pack_group(struct matrix *m, int row0);
+
+#endif

@@ -1,0 +1,320 @@
+#include "matrix.h"
+
+#include "kernels/ops.h"
+#include "mem.h"
+
+#include <assert.h>
+#include <cblas.h>
+#include <string.h>
+
+/* Rows that OpenBLAS gets at a time. */
+enum { BLAS_ROWS = 64 };
+
+static int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+const struct matrix_ops *matrix_ops(enum isa isa)
+{
+    static const struct matrix_ops *const levels[ISA_COUNT] = {
+        [ISA_C] = &matrix_ops_c,
+#if defined(__x86_64__)
+        [ISA_AVX2] = &matrix_ops_avx2,
+        [ISA_AVX512] = &matrix_ops_avx512,
+#endif
+    };
+    return levels[isa] ? levels[isa] : &matrix_ops_c;
+}
+
+static bool is_float(enum format_id format)
+{
+    return codecs[format]->values == VALUES_FLOAT;
+}
+
+/* Plain C and OpenBLAS read the source. */
+static bool in_place(struct matrix_how how)
+{
+    return how.mode == MATRIX_FLOAT || matrix_ops(how.isa) == &matrix_ops_c;
+}
+
+/* ---- setting up ---- */
+
+static size_t group_bytes(enum format_id format, int cols)
+{
+    const struct codec *codec = codecs[format];
+    size_t n = (size_t)cols;
+    if (is_float(format))
+        return n * MATRIX_GROUP * (size_t)format_infos[format].block_bytes;
+    return scales_plane_bytes(codec->scales, cols / 32) +
+           n / 32 * (size_t)values_bytes[codec->values];
+}
+
+size_t matrix_packed_bytes(enum format_id format, int rows, int cols, struct matrix_how how)
+{
+    if (!format_known(format) || in_place(how))
+        return 0;
+    size_t groups = ((size_t)rows + MATRIX_GROUP - 1) / MATRIX_GROUP, bytes = 0;
+    if (!mem_mul(groups, group_bytes(format, cols), &bytes))
+        return SIZE_MAX; /* no allocation of that many bytes can succeed */
+    return bytes;
+}
+
+int matrix_init(struct matrix *m, enum format_id format, int rows, int cols, const void *source,
+                struct matrix_how how, struct err *err)
+{
+    const struct format_info *info = &format_infos[format];
+    if (!format_known(format))
+        return err_set(err, ERR_UNSUPPORTED, "the number format %s cannot be unpacked yet",
+                       info->name);
+    if (rows < 1 || cols < 1 || cols % info->block_values)
+        return err_set(err, ERR_FORMAT,
+                       "a matrix of %d rows x %d columns cannot be %s, which has blocks of %d "
+                       "columns",
+                       rows, cols, info->name, info->block_values);
+    *m = (struct matrix){.format = format, .rows = rows, .cols = cols, .how = how};
+    m->source = source;
+    m->source_stride = (size_t)(cols / info->block_values) * (size_t)info->block_bytes;
+    m->packed_bytes = matrix_packed_bytes(format, rows, cols, how);
+    m->group_bytes = m->packed_bytes ? group_bytes(format, cols) : 0;
+    if (how.mode == MATRIX_FLOAT)
+        openblas_set_num_threads(1); /* the workers call it, each for its own rows */
+    return 0;
+}
+
+void matrix_pack_rows(struct matrix *m, int row0, int row1)
+{
+    assert(row0 % MATRIX_GROUP == 0 && (row1 % MATRIX_GROUP == 0 || row1 == m->rows));
+    if (!m->packed_bytes)
+        return;
+    for (int row = row0; row < row1; row += MATRIX_GROUP)
+        pack_group(m, row);
+}
+
+void matrix_row(const struct matrix *m, int row, float *out)
+{
+    assert(row >= 0 && row < m->rows);
+    format_unpack(m->format, m->source + (size_t)row * m->source_stride, m->cols, out);
+}
+
+/* ---- activations ---- */
+
+enum act_kind matrix_act_kind(enum format_id format, struct matrix_how how)
+{
+    if (how.mode == MATRIX_FLOAT)
+        return ACT_PLAIN;
+    if (is_float(format))
+        return ACT_TILED;
+    return how.mode == MATRIX_INT16 ? ACT_INT16 : ACT_INT8;
+}
+
+struct act_shape matrix_act_shape(const struct matrix *m, int tokens)
+{
+    return (struct act_shape){matrix_act_kind(m->format, m->how), m->how.isa, m->cols, tokens};
+}
+
+size_t act_bytes(const struct act_shape *s)
+{
+    size_t values = (size_t)s->tokens * (size_t)s->cols;
+    if (s->kind == ACT_PLAIN || s->kind == ACT_TILED)
+        return values * sizeof(float);
+    return values / 32 * act_record_bytes(s->kind);
+}
+
+/* Tokens [t0, t1) of one tile: [k][tile's tokens]. */
+static void tile_floats(float *tile, const float *x, size_t stride, int cols, size_t width,
+                        size_t n)
+{
+    for (int k = 0; k < cols; k++, tile += width)
+        for (size_t t = 0; t < n; t++)
+            tile[t] = x[t * stride + (size_t)k];
+}
+
+static void tile_rounded(uint8_t *tile, const float *x, size_t stride, const struct act_shape *s,
+                         size_t width, size_t n)
+{
+    const struct matrix_ops *ops = matrix_ops(s->isa);
+    size_t record = act_record_bytes(s->kind);
+    for (size_t t = 0; t < n; t++)
+        ops->act_row[s->kind == ACT_INT16](x + t * stride, s->cols / 32, tile + t * record,
+                                           width * record);
+}
+
+static void pack_plain(const struct act_shape *s, float *dst, const float *x, size_t stride, int t0,
+                       int t1)
+{
+    for (int t = t0; t < t1; t++)
+        memcpy(dst + (size_t)t * (size_t)s->cols, x + (size_t)t * stride,
+               (size_t)s->cols * sizeof *dst);
+}
+
+void act_pack(const struct act_shape *s, void *dst, const float *x, size_t stride, int t0, int t1)
+{
+    if (s->kind == ACT_PLAIN) {
+        pack_plain(s, dst, x, stride, t0, t1);
+        return;
+    }
+    int most = tile_width(s, matrix_ops(s->isa));
+    size_t cols = (size_t)s->cols, record = act_record_bytes(s->kind);
+    for (int t = t0, n; t < t1; t += n) {
+        int first = t / most * most, at = t - first;
+        int width = min_int(most, s->tokens - first); /* the last tile may have fewer */
+        const float *from = x + (size_t)t * stride;
+        n = min_int(width - at, t1 - t);
+        if (s->kind == ACT_TILED)
+            tile_floats((float *)dst + (size_t)first * cols + at, from, stride, s->cols,
+                        (size_t)width, (size_t)n);
+        else
+            tile_rounded((uint8_t *)dst + ((size_t)first * (cols / 32) + (size_t)at) * record, from,
+                         stride, s, (size_t)width, (size_t)n);
+    }
+}
+
+/* ---- the product ---- */
+
+int matrix_chunk(const struct matrix *m, int tokens, int threads)
+{
+    int share = m->rows / (threads * 4) / MATRIX_GROUP * MATRIX_GROUP;
+    int most = tokens > 16 ? 64 : 512;
+    share = share < 2 * MATRIX_GROUP ? 2 * MATRIX_GROUP : share;
+    return min_int(share, most);
+}
+
+static size_t panel_values_bytes(void)
+{
+    return 2 * PANEL_BLOCKS * (size_t)PANEL_VALUES;
+}
+
+size_t matrix_scratch_bytes(enum format_id format, int cols, struct matrix_how how)
+{
+    size_t panel = panel_values_bytes() + 2 * PANEL_BLOCKS * 5 * MATRIX_GROUP * sizeof(float);
+    if (how.mode == MATRIX_FLOAT)
+        return BLAS_ROWS * (size_t)cols * sizeof(float);
+    if (in_place(how))
+        return ref_scratch_bytes(cols);
+    return is_float(format) ? 0 : panel;
+}
+
+static void blas_mul(const struct matrix *m, const struct matrix_job *job, int row0, int row1)
+{
+    float *panel = job->scratch;
+    for (int row = row0; row < row1; row += BLAS_ROWS) {
+        int n = min_int(BLAS_ROWS, row1 - row);
+        for (int r = 0; r < n; r++)
+            matrix_row(m, row + r, panel + (size_t)r * (size_t)m->cols);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, job->tokens, n, m->cols, 1, job->act,
+                    m->cols, panel, m->cols, 0, job->out + row, (int)job->out_stride);
+    }
+}
+
+/* One product on its way through the loops. */
+struct pass {
+    const struct matrix *m;
+    const struct matrix_job *job;
+    const struct matrix_ops *ops;
+    core_fn *const *cores; /* by tokens of a tile */
+    int width;             /* of a tile */
+    size_t k_bytes;        /* of one token's block (or value) of activations */
+};
+
+static const uint8_t *group_at(const struct matrix *m, int row)
+{
+    return m->packed + (size_t)(row / MATRIX_GROUP) * m->group_bytes;
+}
+
+/* All tiles of tokens against what *c points to, which covers k steps [first, first + blocks) of
+ * `total`. While the last tile runs, the weights of the next call are fetched. */
+static void run_tiles(const struct pass *p, struct core *c, int row, int first, int total,
+                      size_t ahead)
+{
+    for (int t = 0; t < p->job->tokens; t += p->width) {
+        int w = min_int(p->width, p->job->tokens - t);
+        c->act = (const uint8_t *)p->job->act +
+                 ((size_t)t * (size_t)total + (size_t)first * (size_t)w) * p->k_bytes;
+        c->out = p->job->out + (size_t)t * p->job->out_stride + row;
+        c->more = first > 0;
+        c->ahead = t + w == p->job->tokens ? ahead : 0;
+        p->cores[w](c);
+    }
+}
+
+static void mul_direct(const struct pass *p, int row0, int row1, size_t scales_bytes, int steps)
+{
+    bool one = p->job->tokens <= p->width;
+    size_t ahead = one ? scales_bytes + FETCH_AHEAD : 2 * p->m->group_bytes;
+    for (int row = row0; row < row1; row += 2 * MATRIX_GROUP) {
+        struct core c = {.blocks = steps, .out_stride = p->job->out_stride};
+        c.rows = min_int(2 * MATRIX_GROUP, row1 - row);
+        for (int g = 0; g < 2; g++) {
+            c.scales[g] = group_at(p->m, c.rows > MATRIX_GROUP * g ? row + MATRIX_GROUP * g : row);
+            c.values[g] = c.scales[g] + scales_bytes;
+        }
+        run_tiles(p, &c, row, 0, steps, ahead);
+    }
+}
+
+/* Takes a piece of one or two groups apart into scratch and points *c to it. */
+static void expand_pair(const struct pass *p, struct core *c, int row, int first)
+{
+    uint8_t *values = p->job->scratch;
+    float *scales = (float *)(values + panel_values_bytes());
+    for (int g = 0; g < 2; g++) {
+        if (c->rows > MATRIX_GROUP * g)
+            p->ops->expand[p->m->format](group_at(p->m, row + MATRIX_GROUP * g), p->m->cols / 32,
+                                         first, c->blocks, values, scales);
+        else
+            values = (uint8_t *)c->values[0], scales = (float *)c->scales[0];
+        c->values[g] = values;
+        c->scales[g] = (const uint8_t *)scales;
+        values += PANEL_BLOCKS * (size_t)PANEL_VALUES;
+        scales += PANEL_BLOCKS * 5 * MATRIX_GROUP;
+    }
+}
+
+static void mul_panels(const struct pass *p, int row0, int row1)
+{
+    int total = p->m->cols / 32;
+    for (int row = row0; row < row1; row += 2 * MATRIX_GROUP) {
+        struct core c = {.out_stride = p->job->out_stride};
+        c.rows = min_int(2 * MATRIX_GROUP, row1 - row);
+        for (int first = 0; first < total; first += PANEL_BLOCKS) {
+            c.blocks = min_int(PANEL_BLOCKS, total - first);
+            expand_pair(p, &c, row, first);
+            run_tiles(p, &c, row, first, total, 0);
+        }
+    }
+}
+
+static void kernel_mul(const struct matrix *m, const struct matrix_job *job, int row0, int row1)
+{
+    struct act_shape s = matrix_act_shape(m, job->tokens);
+    struct pass p = {.m = m, .job = job, .ops = matrix_ops(m->how.isa)};
+    p.width = tile_width(&s, p.ops);
+    if (s.kind == ACT_TILED) {
+        p.cores = p.ops->floats[m->format];
+        p.k_bytes = sizeof(float);
+        mul_direct(&p, row0, row1, 0, m->cols);
+        return;
+    }
+    p.k_bytes = act_record_bytes(s.kind);
+    p.cores = p.ops->direct[m->format];
+    bool few = (job->tokens + p.width - 1) / p.width <= p.ops->direct_tiles;
+    if (s.kind == ACT_INT8 && p.cores && few) {
+        size_t scales = scales_plane_bytes(codecs[m->format]->scales, m->cols / 32);
+        mul_direct(&p, row0, row1, scales, m->cols / 32);
+        return;
+    }
+    p.cores = p.ops->panel[s.kind == ACT_INT16][m->format];
+    mul_panels(&p, row0, row1);
+}
+
+void matrix_mul(const struct matrix *m, const struct matrix_job *job, int row0, int row1)
+{
+    assert(row0 % MATRIX_GROUP == 0 && (row1 % MATRIX_GROUP == 0 || row1 == m->rows));
+    if (m->how.mode == MATRIX_FLOAT)
+        blas_mul(m, job, row0, row1);
+    else if (matrix_ops(m->how.isa) == &matrix_ops_c)
+        ref_mul(m, job, row0, row1);
+    else
+        kernel_mul(m, job, row0, row1);
+}

@@ -1,0 +1,201 @@
+#include "model.h"
+
+#include "forward.h"
+#include "mem.h"
+#include "plan.h"
+#include "vocab.h"
+#include "weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct model {
+    struct weights *weights;
+    struct plan plan;
+    struct tokenizer *tokenizer;
+    struct chat_template *chat;
+    struct err chat_err; /* why there is no chat template */
+    uint8_t *packed;     /* all packed matrices, one after another */
+    struct forward *forward;
+};
+
+/* ---- opening ---- */
+
+/* A file without a template, or with one that cannot be read, still serves completions. */
+static void read_chat_template(struct model *m, const char *given)
+{
+    struct weights_string text = {NULL, 0};
+    int rc = 0;
+    if (given)
+        text = (struct weights_string){given, strlen(given)};
+    else
+        rc = weights_string(m->weights, "tokenizer.chat_template", &text, &m->chat_err);
+    if (rc < 0)
+        return;
+    if (!text.s)
+        err_set(&m->chat_err, ERR_NOT_FOUND,
+                "%s has no chat template; give one with --chat-template FILE",
+                weights_path(m->weights));
+    else if (chat_template_create(text.s, text.bytes, &m->chat, &m->chat_err))
+        err_prefix(&m->chat_err, "the chat template of %s", weights_path(m->weights));
+}
+
+int model_open(const struct model_options *options, struct model **out, struct err *err)
+{
+    *out = NULL;
+    struct model *m = calloc(1, sizeof *m);
+    if (!m)
+        return err_set(err, ERR_NOMEM, "no memory to open %s", options->path);
+    int rc = weights_open(options->path, &m->weights, err);
+    if (rc == 0)
+        rc = plan_init(&m->plan, m->weights, options, err);
+    if (rc == 0)
+        rc = vocab_create(m->weights, m->plan.face.vocabulary, &m->tokenizer, err);
+    if (rc) {
+        model_destroy(m);
+        return rc;
+    }
+    read_chat_template(m, options->chat_template);
+    *out = m;
+    return 0;
+}
+
+void model_destroy(struct model *m)
+{
+    if (!m)
+        return;
+    forward_destroy(m->forward);
+    mem_free(m->packed);
+    chat_template_destroy(m->chat);
+    tok_destroy(m->tokenizer);
+    plan_finish(&m->plan);
+    weights_close(m->weights);
+    free(m);
+}
+
+const struct model_plan *model_plan(const struct model *m)
+{
+    return &m->plan.face;
+}
+
+const struct tokenizer *model_tokenizer(const struct model *m)
+{
+    return m->tokenizer;
+}
+
+const struct chat_template *model_chat_template(const struct model *m, struct err *err)
+{
+    if (!m->chat && err)
+        *err = m->chat_err;
+    return m->chat;
+}
+
+size_t model_kv_bytes(const struct model_plan *p, int n)
+{
+    size_t total = 0;
+    for (int g = 0; g < p->kv.groups; g++) {
+        const struct kv_group_config *group = &p->kv.group[g];
+        /* A window that ends anywhere in a block touches one block more than it fills. */
+        int held = group->window && group->window + KV_BLOCK_TOKENS < n
+                       ? group->window + KV_BLOCK_TOKENS
+                       : n;
+        total += (size_t)((held + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS) * group->block_bytes;
+    }
+    return total;
+}
+
+double model_attention_share(uint64_t parameters, int layers, int width, double context)
+{
+    double a = 4.0 * layers * width * context;
+    return a / (2.0 * (double)parameters + a);
+}
+
+double model_plan_attention_share(const struct model_plan *p, int context)
+{
+    /* All layers have heads of one shape: a group has as many of them as it has of the bytes. */
+    double seen = 0, bytes = 0;
+    for (int g = 0; g < p->kv.groups; g++) {
+        const struct kv_group_config *group = &p->kv.group[g];
+        int most = group->window && group->window < context ? group->window : context;
+        seen += (double)group->block_bytes * most;
+        bytes += (double)group->block_bytes;
+    }
+    int width = p->heads * (p->key_size + p->value_size) / 2;
+    return model_attention_share(p->parameters, p->layers, width, seen / bytes);
+}
+
+/* ---- loading ---- */
+
+/* Walks all matrices of the plan that are multiplied with. */
+typedef void matrix_visit(void *arg, struct matrix *m);
+
+static void visit_matrices(struct plan *p, matrix_visit *visit, void *arg)
+{
+    for (int i = 0; i < p->face.layers; i++) {
+        struct layer *l = &p->layers[i];
+        struct linear *const all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+        for (size_t j = 0; j < sizeof all / sizeof all[0]; j++)
+            visit(arg, &all[j]->matrix);
+    }
+    visit(arg, &p->output.matrix);
+}
+
+struct loading {
+    struct pool *pool;
+    uint8_t *base; /* NULL: only the sizes are summed */
+    size_t at, total;
+    void (*progress)(void *arg, double done);
+    void *progress_arg;
+};
+
+static void pack_rows(void *arg, int worker, int64_t first, int64_t last)
+{
+    struct matrix *m = arg;
+    int row1 = (int)last * MATRIX_GROUP;
+    (void)worker;
+    matrix_pack_rows(m, (int)first * MATRIX_GROUP, row1 < m->rows ? row1 : m->rows);
+}
+
+static void load_matrix(void *arg, struct matrix *m)
+{
+    struct loading *l = arg;
+    size_t bytes = mem_round_up(m->packed_bytes, MEM_LINE);
+    if (l->base && bytes) {
+        m->packed = l->base + l->at;
+        pool_run(l->pool, pack_rows, m, (m->rows + MATRIX_GROUP - 1) / MATRIX_GROUP, 8);
+        weights_let_go(m->source, m->source_stride * (size_t)m->rows);
+    }
+    l->at += bytes;
+    if (l->base && l->progress)
+        l->progress(l->progress_arg, l->total ? (double)l->at / (double)l->total : 1.0);
+}
+
+int model_load(struct model *m, struct pool *pool, void (*progress)(void *arg, double done),
+               void *arg, struct err *err)
+{
+    struct loading l = {.pool = pool, .progress = progress, .progress_arg = arg};
+    visit_matrices(&m->plan, load_matrix, &l);
+    if (l.at) {
+        l.base = mem_alloc(1, l.at);
+        if (!l.base)
+            return err_set(err, ERR_NOMEM, "%s: no memory for %zu bytes of weights",
+                           weights_path(m->weights), l.at);
+        m->packed = l.base;
+        l.total = l.at;
+        l.at = 0;
+        visit_matrices(&m->plan, load_matrix, &l);
+    }
+    attn_set_isa(m->plan.how.isa);
+    return forward_create(&m->plan, pool, &m->forward, err);
+}
+
+int model_step(struct model *m, const struct batch *batch)
+{
+    return forward_step(m->forward, batch);
+}
+
+void model_logits(struct model *m, const int *rows, int n, float *out)
+{
+    forward_logits(m->forward, rows, n, out);
+}

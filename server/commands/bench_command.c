@@ -1,0 +1,258 @@
+#include "commands.h"
+#include "session.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* `ropewalk bench FILE`: how fast the engine's two kinds of work are here, without HTTP. Prefill is
+ * a prompt through the decoder in chunks of --batch-tokens and the logits of its last token; decode
+ * is one token at a time for each of N sequences, logits and choice included, at a depth of
+ * context. */
+
+struct bench {
+    const struct settings *settings;
+    struct session session;
+    float *logits;
+    uint64_t random;
+    json_t *rows; /* for --json */
+};
+
+struct measurement {
+    const char *kind; /* "prefill" or "decode" */
+    int tokens, depth, sequences;
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int32_t draw_token(struct bench *b)
+{
+    b->random = b->random * 6364136223846793005u + 1442695040888963407u;
+    return (int32_t)((b->random >> 33) % (uint64_t)model_plan(b->session.model)->vocabulary);
+}
+
+/* A salt of its own for every sequence: nothing comes from the cache. */
+static struct kv_seq *open_seq(struct bench *b, struct err *err)
+{
+    struct kv_seq *s = NULL;
+    struct kv_match match;
+    int32_t token = draw_token(b);
+    kv_seq_open(b->session.cache, ++b->random, &token, 1, 0, &s, &match, err);
+    return s;
+}
+
+static int append(struct bench *b, struct kv_seq *s, int n, struct err *err)
+{
+    int batch_tokens = model_plan(b->session.model)->batch_tokens;
+    int32_t *tokens = malloc((size_t)batch_tokens * sizeof *tokens);
+    if (!tokens)
+        return err_set(err, ERR_NOMEM, "no memory for a prompt");
+    int rc = 0;
+    while (n > 0 && rc == 0) {
+        int m = n < batch_tokens ? n : batch_tokens, at = kv_seq_length(s);
+        for (int i = 0; i < m; i++)
+            tokens[i] = draw_token(b);
+        rc = kv_seq_extend(s, tokens, m);
+        if (rc) {
+            err_set(
+                err, rc,
+                "the memory for keys and values is too small for this measurement; raise --memory");
+            break;
+        }
+        const struct batch_item item = {s, tokens, m, at};
+        const struct batch batch = {.items = &item, .n_items = 1};
+        model_step(b->session.model, &batch);
+        kv_seq_commit(s, at + m);
+        n -= m;
+        if (n == 0)
+            model_logits(b->session.model, (int[]){m - 1}, 1, b->logits);
+    }
+    free(tokens);
+    return rc;
+}
+
+static int32_t best(const float *logits, int n)
+{
+    int b = 0;
+    for (int i = 1; i < n; i++)
+        if (logits[i] > logits[b])
+            b = i;
+    return b;
+}
+
+/* One token for each sequence, greedily chosen. */
+static int decode_step(struct bench *b, struct kv_seq *const *seqs, int32_t *tokens, int n,
+                       struct err *err)
+{
+    struct batch_item items[256];
+    int vocabulary = model_plan(b->session.model)->vocabulary;
+    for (int i = 0; i < n; i++) {
+        items[i] = (struct batch_item){seqs[i], &tokens[i], 1, kv_seq_length(seqs[i])};
+        int rc = kv_seq_extend(seqs[i], &tokens[i], 1);
+        if (rc)
+            return err_set(
+                err, rc,
+                "the memory for keys and values is too small for this measurement; raise --memory");
+    }
+    const struct batch batch = {.items = items, .n_items = n};
+    model_step(b->session.model, &batch);
+    for (int i = 0; i < n; i++)
+        kv_seq_commit(seqs[i], items[i].position + 1);
+    for (int at = 0; at < n; at += MODEL_LOGIT_ROWS) {
+        int rows[MODEL_LOGIT_ROWS], m = n - at < MODEL_LOGIT_ROWS ? n - at : MODEL_LOGIT_ROWS;
+        for (int i = 0; i < m; i++)
+            rows[i] = at + i;
+        model_logits(b->session.model, rows, m, b->logits);
+        for (int i = 0; i < m; i++)
+            tokens[at + i] = best(b->logits + (size_t)i * (size_t)vocabulary, vocabulary);
+    }
+    return 0;
+}
+
+static int measure_prefill(struct bench *b, const struct measurement *m, double *seconds,
+                           struct err *err)
+{
+    struct kv_seq *s = open_seq(b, err);
+    if (!s)
+        return ERR_NOMEM;
+    int rc = append(b, s, m->depth, err);
+    double start = now();
+    if (rc == 0)
+        rc = append(b, s, m->tokens, err);
+    *seconds = now() - start;
+    kv_seq_close(s);
+    return rc;
+}
+
+static int measure_decode(struct bench *b, const struct measurement *m, double *seconds,
+                          struct err *err)
+{
+    struct kv_seq *seqs[256] = {0};
+    int32_t tokens[256];
+    int rc = 0;
+    for (int i = 0; i < m->sequences && rc == 0; i++) {
+        seqs[i] = open_seq(b, err);
+        tokens[i] = draw_token(b);
+        rc = seqs[i] ? append(b, seqs[i], m->depth, err) : ERR_NOMEM;
+    }
+    double start = now();
+    for (int i = 0; i < m->tokens && rc == 0; i++)
+        rc = decode_step(b, seqs, tokens, m->sequences, err);
+    *seconds = now() - start;
+    for (int i = 0; i < m->sequences; i++)
+        kv_seq_close(seqs[i]);
+    return rc;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void report(struct bench *b, const struct measurement *m, const double *rates, int n)
+{
+    double median = rates[n / 2];
+    if (!b->settings->json) {
+        printf("%-8s %8d %8d %10d %12.1f %12.1f %12.1f\n", m->kind, m->tokens, m->depth,
+               m->sequences, median, rates[0], rates[n - 1]);
+        fflush(stdout);
+        return;
+    }
+    json_array_append_new(b->rows, json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f}", "kind", m->kind,
+                                             "tokens", m->tokens, "depth", m->depth, "sequences",
+                                             m->sequences, "tokens_per_second", median, "least",
+                                             rates[0], "most", rates[n - 1]));
+}
+
+static int measure(struct bench *b, const struct measurement *m, struct err *err)
+{
+    int runs = b->settings->repeat, rc = 0;
+    double *rates = calloc((size_t)runs, sizeof *rates), seconds;
+    if (!rates)
+        return err_set(err, ERR_NOMEM, "no memory for %d runs", runs);
+    bool prefill = !strcmp(m->kind, "prefill");
+    for (int i = 0; i < runs && rc == 0; i++) {
+        rc = (prefill ? measure_prefill : measure_decode)(b, m, &seconds, err);
+        rates[i] = (double)m->tokens * m->sequences / seconds;
+    }
+    if (rc == 0) {
+        qsort(rates, (size_t)runs, sizeof *rates, compare);
+        report(b, m, rates, runs);
+    }
+    free(rates);
+    return rc;
+}
+
+static int measure_all(struct bench *b, struct err *err)
+{
+    const struct settings *s = b->settings;
+    struct measurement warm = {"prefill", 16, 0, 1};
+    double ignored;
+    int rc = measure_prefill(b, &warm, &ignored, err);
+    for (int d = 0; d < s->depths.n && rc == 0; d++) {
+        for (int i = 0; i < s->prompt_sizes.n && rc == 0; i++)
+            if (s->prompt_sizes.items[i])
+                rc = measure(b,
+                             &(struct measurement){"prefill", s->prompt_sizes.items[i],
+                                                   s->depths.items[d], 1},
+                             err);
+        for (int n = 0; n < s->sequences.n && rc == 0; n++)
+            for (int i = 0; i < s->generate_sizes.n && rc == 0; i++)
+                if (s->generate_sizes.items[i])
+                    rc = measure(b,
+                                 &(struct measurement){"decode", s->generate_sizes.items[i],
+                                                       s->depths.items[d], s->sequences.items[n]},
+                                 err);
+    }
+    return rc;
+}
+
+static int run(struct bench *b, struct err *err)
+{
+    int rc = session_open(&b->session, b->settings, err);
+    if (rc == 0)
+        rc = session_load(&b->session, 0, err);
+    if (rc)
+        return rc;
+    const struct model_plan *p = model_plan(b->session.model);
+    b->logits = mem_alloc(MODEL_LOGIT_ROWS * (size_t)p->vocabulary, sizeof *b->logits);
+    if (!b->logits)
+        return err_set(err, ERR_NOMEM, "no memory for logits");
+    if (!b->settings->json)
+        printf("%s, %s, %d threads, kernels %s (%s), %d-bit activations, KV %s\n%-8s %8s %8s %10s "
+               "%12s %12s %12s\n",
+               p->name, p->architecture, b->session.threads, b->settings->kernels, cpu_name(),
+               b->settings->activation_bits, b->settings->kv, "work", "tokens", "depth",
+               "sequences", "median t/s", "least", "most");
+    rc = measure_all(b, err);
+    if (rc == 0 && b->settings->json) {
+        json_t *all = json_pack("{s:s, s:s, s:i, s:s, s:s, s:O}", "model", p->name, "cpu",
+                                cpu_name(), "threads", b->session.threads, "kernels",
+                                b->settings->kernels, "kv", b->settings->kv, "rows", b->rows);
+        json_dumpf(all, stdout, JSON_INDENT(2));
+        putchar('\n');
+        json_decref(all);
+    }
+    return rc;
+}
+
+int command_bench(const struct settings *s)
+{
+    struct err err;
+    struct bench b = {.settings = s, .random = 1, .rows = json_array()};
+    int rc = run(&b, &err);
+    if (rc)
+        fprintf(stderr, "ropewalk: %s\n", err.text);
+    mem_free(b.logits);
+    session_finish(&b.session);
+    json_decref(b.rows);
+    return rc != 0;
+}

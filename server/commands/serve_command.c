@@ -1,0 +1,132 @@
+#include "commands.h"
+#include "log.h"
+#include "server.h"
+#include "session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* `ropewalk serve FILE`: the engine behind the HTTP front end. */
+
+#define VERSION       "0.1.0"
+#define ITL_TARGET_MS 100
+
+struct serve {
+    const struct settings *settings;
+    struct session session;
+    struct server *server;
+    struct engine *engine;
+    struct strbuf cors, hosts; /* lists as the front end takes them */
+};
+
+static const char *join(struct strbuf *out, const struct settings_texts *list)
+{
+    for (int i = 0; i < list->n; i++)
+        strbuf_addf(out, "%s%s", i ? "," : "", list->items[i]);
+    return list->n ? out->data : NULL;
+}
+
+static void tell_address(void *arg, const char *address)
+{
+    const struct serve *s = arg;
+    log_info("serving %s on %s", model_plan(s->session.model)->name, address);
+    if (s->settings->unix_socket && !strchr(address, ':'))
+        return;
+    fprintf(stderr,
+            "\n    curl http://%s/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", "
+            "\"content\": \"Hello!\"}]}'\n\n",
+            address);
+}
+
+static double mib(size_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static void tell_plan(const struct session *s)
+{
+    const struct budget *b = &s->budget;
+    log_info("%s (%s), %d threads on %s; memory budget %.0f MiB: weights %.0f, scratch %.0f, "
+             "logits %.0f, program %.0f, cache "
+             "lists %.1f, keys and values %.0f",
+             model_plan(s->model)->name, model_plan(s->model)->architecture, s->threads, cpu_name(),
+             mib(b->total), mib(b->weights), mib(b->scratch), mib(b->logits), mib(b->process),
+             mib(b->overhead), mib(b->arena));
+}
+
+static struct server_config front_config(struct serve *s)
+{
+    const struct settings *t = s->settings;
+    struct server_config c = server_config_default;
+    c.model = s->session.model;
+    c.version = VERSION;
+    c.host = t->unix_socket ? NULL : t->host;
+    c.port = t->port;
+    c.unix_path = t->unix_socket;
+    c.inherited = getenv("LISTEN_FDS") != NULL;
+    c.served_names = t->served_model_name.items;
+    c.n_served_names = t->served_model_name.n;
+    c.api_keys = t->api_key.items;
+    c.n_api_keys = t->api_key.n;
+    c.api_key_file = t->api_key_file;
+    c.open_metrics = t->open_metrics;
+    c.cors_origins = join(&s->cors, &t->cors_origins);
+    c.allowed_hosts = join(&s->hosts, &t->allowed_hosts);
+    c.max_logprobs = t->max_logprobs;
+    c.most_connections = t->max_connections;
+    c.most_queued = t->max_queue;
+    c.body_bytes = t->body_limit;
+    c.drain_seconds = t->drain_seconds;
+    c.max_seconds = t->max_time;
+    c.access_log = t->access_log;
+    c.ready = tell_address;
+    c.ready_arg = s;
+    return c;
+}
+
+static int start(struct serve *s, struct err *err)
+{
+    int rc = session_open(&s->session, s->settings, err);
+    if (rc)
+        return rc;
+    const struct server_config front = front_config(s);
+    rc = server_create(&front, &s->server,
+                       err); /* a port in use shows before the weights are read */
+    if (rc)
+        return rc;
+    tell_plan(&s->session);
+    rc = session_load(&s->session, 0, err);
+    if (rc)
+        return rc;
+    const struct engine_config config = {
+        .model = s->session.model,
+        .cache = s->session.cache,
+        .pool = s->session.pool,
+        .most_sequences = s->settings->parallel,
+        .most_queued = s->settings->max_queue,
+        .itl_target_ms = ITL_TARGET_MS,
+        .notify = server_notify,
+        .notify_arg = s->server,
+    };
+    rc = engine_create(&config, &s->engine, err);
+    if (rc)
+        return rc;
+    log_info("the longest sequence is %d tokens", engine_context(s->engine));
+    return server_run(s->server, s->engine, err);
+}
+
+int command_serve(const struct settings *settings)
+{
+    struct err err;
+    struct serve s = {.settings = settings};
+    int rc = start(&s, &err);
+    if (rc)
+        log_error("%s", err.text);
+    engine_destroy(s.engine);
+    server_destroy(s.server);
+    session_finish(&s.session);
+    strbuf_finish(&s.cors);
+    strbuf_finish(&s.hosts);
+    return rc != 0;
+}

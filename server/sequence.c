@@ -1,0 +1,116 @@
+#include "sequence.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool add_token(struct sequence *s, int32_t id)
+{
+    if (s->n == s->cap) {
+        int cap = s->cap + s->cap / 2 + 64;
+        int32_t *tokens = realloc(s->tokens, (size_t)cap * sizeof *tokens);
+        if (!tokens)
+            return false;
+        s->tokens = tokens;
+        s->cap = cap;
+    }
+    s->tokens[s->n++] = id;
+    return true;
+}
+
+int sequence_create(struct request *r, const struct tokenizer *t, int context,
+                    struct sequence **out, struct err *err)
+{
+    const struct job_request *q = &r->job->request;
+    struct sequence *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(err, ERR_NOMEM, "no memory for a sequence");
+    s->request = r;
+    s->choice = r->started;
+    s->prompt = s->choice / q->candidates;
+    s->stop_token = -1;
+    const struct tok_ids *prompt = &q->prompts[s->prompt];
+    const struct stream_stops stops = {q->stop, q->stop_bytes, q->n_stop, q->include_stop};
+    stream_init(&s->stream, &stops);
+    int rc = sampler_create(&q->sampling, t, s->choice % q->candidates, &s->sampler, err);
+    for (int i = 0; i < prompt->n && rc == 0; i++) {
+        if (!add_token(s, prompt->ids[i]) || sampler_accept(s->sampler, prompt->ids[i], false))
+            rc = err_set(err, ERR_NOMEM, "no memory for a prompt of %d tokens", prompt->n);
+    }
+    if (rc) {
+        sequence_destroy(s);
+        return rc;
+    }
+    s->prompt_n = prompt->n;
+    s->most = q->max_tokens < 0 || q->max_tokens > context - s->n ? context - s->n : q->max_tokens;
+    bool scores = q->prompt_logprobs != JOB_NO_LOGPROBS && s->choice % q->candidates == 0;
+    s->scored = scores ? 0 : s->prompt_n;
+    *out = s;
+    return 0;
+}
+
+void sequence_destroy(struct sequence *s)
+{
+    if (!s)
+        return;
+    kv_seq_close(s->kv);
+    sampler_destroy(s->sampler);
+    stream_finish(&s->stream);
+    free(s->tokens);
+    free(s);
+}
+
+int sequence_left(const struct sequence *s)
+{
+    return s->n - (s->kv ? kv_seq_length(s->kv) : 0);
+}
+
+int sequence_reusable(const struct sequence *s)
+{
+    int most = s->n - 1;
+    if (s->scored < s->prompt_n && s->scored - 1 < most)
+        most = s->scored - 1;
+    return most < 0 ? 0 : most;
+}
+
+static bool is_stop_token(const struct sequence *s, const struct tokenizer *t, int32_t id)
+{
+    const struct job_request *q = &s->request->job->request;
+    const struct sampler_params *p = &q->sampling;
+    if (!q->ignore_eos && tok_is_end(t, id))
+        return true;
+    for (int i = 0; i < p->n_stop_ids; i++)
+        if (p->stop_ids[i] == id)
+            return true;
+    return false;
+}
+
+int sequence_accept(struct sequence *s, const struct tokenizer *t, struct job_token *token,
+                    enum job_finish *finish)
+{
+    const struct job_request *q = &s->request->job->request;
+    bool ends = is_stop_token(s, t, token->id);
+    size_t bytes = 0;
+    const char *piece = tok_piece(t, token->id, q->special, &bytes);
+    if (ends && !q->include_stop)
+        bytes = 0;
+    if (!add_token(s, token->id) || sampler_accept(s->sampler, token->id, true)) {
+        free(token->top);
+        return ERR_NOMEM;
+    }
+    s->generated++;
+    s->logprob_sum += token->logprob;
+    int stop = stream_push(&s->stream, token, piece, bytes, s->generated > q->sampling.min_tokens);
+    if (s->stream.failed)
+        return ERR_NOMEM;
+    *finish = FINISH_NONE;
+    if (stop >= 0) {
+        s->stop_string = q->stop[stop];
+        *finish = FINISH_STOP;
+    } else if (ends) {
+        s->stop_token = token->id;
+        *finish = FINISH_STOP;
+    } else if (s->generated >= s->most) {
+        *finish = FINISH_LENGTH;
+    }
+    return 0;
+}

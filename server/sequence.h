@@ -1,0 +1,53 @@
+#ifndef SERVER_SEQUENCE_H
+#define SERVER_SEQUENCE_H
+
+#include "engine.h"
+#include "stream.h"
+
+/* One candidate answer to one prompt while it runs. Engine thread only. */
+
+/* A job that the engine works on. */
+struct request {
+    struct job *job;
+    struct request *next;   /* in the engine's queue */
+    struct job_event *done; /* JOB_DONE, made early so that it can always be sent */
+    uint64_t arrival;
+    int choices, started, live; /* in all; begun; of these not yet ended */
+    bool finished;              /* one choice has ended, or all were dropped: nothing new begins */
+};
+
+struct sequence {
+    struct request *request;
+    int prompt, choice;
+    int32_t *tokens; /* prompt and answer */
+    int n, cap, prompt_n;
+    int generated, most; /* tokens drawn; most that may be */
+    int scored; /* prompt tokens whose log-probability has been sent; prompt_n when none are wanted
+                 */
+    struct kv_seq *kv; /* NULL: waits for memory */
+    bool announced;    /* JOB_STARTED has been sent */
+    struct sampler *sampler;
+    struct stream stream;
+    double logprob_sum;
+    int32_t stop_token;
+    const char *stop_string;
+    /* this step */
+    int grant, first_row, position;
+};
+
+int sequence_create(struct request *r, const struct tokenizer *t, int context,
+                    struct sequence **out, struct err *err);
+void sequence_destroy(struct sequence *s); /* closes its cache entry */
+
+/* Tokens that still have to be computed, the freshly drawn one included. */
+int sequence_left(const struct sequence *s);
+/* Leading tokens that may come from the cache: the last one never, and none whose successor must be
+ * scored. */
+int sequence_reusable(const struct sequence *s);
+
+/* Takes a drawn token in: text, stops, limits. Returns how the answer ends with it, or FINISH_NONE.
+ * ERR_NOMEM on failure. */
+int sequence_accept(struct sequence *s, const struct tokenizer *t, struct job_token *token,
+                    enum job_finish *finish);
+
+#endif

@@ -1,0 +1,235 @@
+/* Tiny models of many architectures against the logits of their reference implementation: every
+ * position, at every SIMD level and on the exact path, whole, in chunks and two sequences at once;
+ * then the greedy continuation token by token. */
+
+#include "testlib.h"
+
+#include "runner.h"
+#include "safetensors.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_CASES 64
+
+static char *names[MOST_CASES];
+static int n_names;
+
+static void case_path(char *out, size_t bytes, const char *name, const char *file)
+{
+    snprintf(out, bytes, "%s/%s/%s", GOLDEN_DIR, name, file);
+}
+
+static void open_runner(struct runner *r, const char *name, const char *kernels)
+{
+    char path[4096];
+    case_path(path, sizeof path, name, "model.gguf");
+    const struct model_options options = {
+        .path = path,
+        .window = strcmp(name, "mistral-window") ? -1 : 12, /* its file does not say */
+        .kernels = kernels,
+        .kv_type = KV_F32,
+        .threads = 2,
+    };
+    runner_open(r, &options, 8u << 20);
+}
+
+/* Logits of all sequences, computed together in chunks of `chunk`. */
+static float *run_chunked(struct runner *r, int32_t *const *tokens, int sequences, int length,
+                          int chunk)
+{
+    struct kv_seq *seqs[8];
+    struct batch_item items[8];
+    size_t vocab = (size_t)r->vocabulary;
+    float *all = calloc((size_t)sequences * (size_t)length * vocab, sizeof *all);
+    float *some = calloc((size_t)sequences * (size_t)chunk * vocab, sizeof *some);
+    for (int s = 0; s < sequences; s++)
+        seqs[s] = runner_seq(r, tokens[s], length);
+    for (int at = 0; at < length; at += chunk) {
+        int n = length - at < chunk ? length - at : chunk;
+        for (int s = 0; s < sequences; s++)
+            items[s] = (struct batch_item){seqs[s], tokens[s] + at, n, at};
+        runner_step(r, items, sequences, some);
+        for (int s = 0; s < sequences; s++)
+            memcpy(all + ((size_t)s * (size_t)length + (size_t)at) * vocab,
+                   some + (size_t)s * (size_t)n * vocab, (size_t)n * vocab * sizeof *all);
+    }
+    for (int s = 0; s < sequences; s++)
+        kv_seq_close(seqs[s]);
+    free(some);
+    return all;
+}
+
+static int32_t *ids_of(const struct golden_tensor *t, int row)
+{
+    int n = (int)t->dim[t->dims - 1];
+    int32_t *ids = calloc((size_t)n, sizeof *ids);
+    for (int i = 0; i < n; i++)
+        ids[i] = (int32_t)((const int64_t *)t->data)[row * n + i];
+    return ids;
+}
+
+struct distance {
+    double most, mean;
+};
+
+static struct distance measure(const float *a, const float *b, size_t n)
+{
+    struct distance d = {0};
+    for (size_t i = 0; i < n; i++) {
+        double x = fabs((double)a[i] - (double)b[i]);
+        d.mean += x / (double)n;
+        d.most = x > d.most || isnan(x) ? x : d.most;
+    }
+    return d;
+}
+
+static int best(const float *logits, int n)
+{
+    int b = 0;
+    for (int i = 1; i < n; i++)
+        if (logits[i] > logits[b])
+            b = i;
+    return b;
+}
+
+static void check_greedy(struct runner *r, const char *name, const struct golden *g,
+                         const int32_t *prompt, int n)
+{
+    struct golden_tensor greedy;
+    if (!golden_find(g, "greedy_ids", &greedy))
+        return;
+    int32_t *expected = ids_of(&greedy, 0);
+    float *logits = calloc((size_t)n * (size_t)r->vocabulary, sizeof *logits);
+    struct kv_seq *s = runner_seq(r, prompt, n);
+    struct batch_item item = {s, prompt, n, 0};
+    runner_step(r, &item, 1, logits);
+    int32_t token = best(logits + (size_t)(n - 1) * (size_t)r->vocabulary, r->vocabulary);
+    for (int i = 0; i < greedy.dim[0]; i++) {
+        if (token != expected[i])
+            fail_msg("%s: greedy token %d is %d, expected %d", name, i, token, expected[i]);
+        item = (struct batch_item){s, &token, 1, n + i};
+        runner_step(r, &item, 1, logits);
+        token = best(logits, r->vocabulary);
+    }
+    kv_seq_close(s);
+    free(logits);
+    free(expected);
+}
+
+static double number(const json_t *o, const char *a, const char *b)
+{
+    return json_number_value(json_object_get(json_object_get(o, a), b));
+}
+
+/* Weights in a block format meet rounded activations, except on the exact path: then the
+ * reference's own distance is the measure. */
+static void check_distance(const char *name, const char *kernels, const json_t *about,
+                           const struct distance *d, const char *how)
+{
+    bool rounded = !strncmp(name, "quant-", 6) && strcmp(kernels, "float") &&
+                   strcmp(name, "quant-f16") && strcmp(name, "quant-bf16");
+    double most = rounded ? 1.5 * number(about, "llama_cpp", "max_abs_diff")
+                          : number(about, "tolerance", "max_abs");
+    double mean = rounded ? 1.15 * number(about, "llama_cpp", "mean_abs_diff") : most;
+    if (!(d->most <= most) || !(d->mean <= mean))
+        fail_msg("%s, kernels %s, %s: differs by %g (mean %g), allowed are %g (mean %g)", name,
+                 kernels, how, d->most, d->mean, most, mean);
+}
+
+static void check_case(const char *name, const char *kernels)
+{
+    char path[4096];
+    struct golden g;
+    struct golden_tensor input, logits;
+    struct runner r = {0};
+    case_path(path, sizeof path, name, "case.json");
+    json_t *about = json_load_file(path, 0, NULL);
+    case_path(path, sizeof path, name, "golden.safetensors");
+    assert_int_equal(golden_open(&g, path), 0);
+    assert_true(golden_find(&g, "input_ids", &input) && golden_find(&g, "logits", &logits));
+    int sequences = input.dims == 2 ? (int)input.dim[0] : 1,
+        length = (int)input.dim[input.dims - 1];
+    int32_t *tokens[8];
+    for (int s = 0; s < sequences; s++)
+        tokens[s] = ids_of(&input, s);
+    open_runner(&r, name, kernels);
+    size_t n = (size_t)sequences * (size_t)length * (size_t)r.vocabulary;
+    float *whole = run_chunked(&r, tokens, sequences, length, length);
+    struct distance d = measure(whole, logits.data, n);
+    printf("%-18s %-7s max %.2g mean %.2g\n", name, kernels, d.most, d.mean);
+    check_distance(name, kernels, about, &d, "whole");
+    static const int chunks[] = {1, 7, 32};
+    for (int i = 0; i < 3; i++) {
+        float *parts = run_chunked(&r, tokens, sequences, length, chunks[i]);
+        d = measure(parts, logits.data, n);
+        check_distance(name, kernels, about, &d, "in chunks");
+        if (strcmp(kernels, "float") && memcmp(parts, whole, n * sizeof *whole))
+            fail_msg("%s, kernels %s: chunks of %d give other bits than the whole", name, kernels,
+                     chunks[i]);
+        free(parts);
+    }
+    check_greedy(&r, name, &g, tokens[0], length);
+    free(whole);
+    runner_close(&r);
+    for (int s = 0; s < sequences; s++)
+        free(tokens[s]);
+    golden_close(&g);
+    json_decref(about);
+}
+
+static void check_all(const char *kernels)
+{
+    for (int i = 0; i < n_names; i++)
+        check_case(names[i], kernels);
+}
+
+static void float_path_matches_the_reference(void **state)
+{
+    (void)state;
+    check_all("float");
+}
+
+static void every_simd_level_matches_the_reference(void **state)
+{
+    (void)state;
+    for (int level = 0; level <= (int)cpu_isa(); level++)
+        check_all(isa_name((enum isa)level));
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void list_cases(void)
+{
+    DIR *d = opendir(GOLDEN_DIR);
+    const struct dirent *e;
+    while (d && (e = readdir(d)) && n_names < MOST_CASES)
+        if (e->d_name[0] != '.')
+            names[n_names++] = strdup(e->d_name);
+    if (d)
+        closedir(d);
+    qsort(names, (size_t)n_names, sizeof *names, compare_names);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(float_path_matches_the_reference),
+        cmocka_unit_test(every_simd_level_matches_the_reference),
+    };
+    list_cases();
+    if (argc > 1) {
+        names[0] = argv[1];
+        n_names = 1;
+    }
+    assert(n_names > 0);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
