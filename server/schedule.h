@@ -26,8 +26,8 @@ struct sched_limits {
  * arrival. Reorders seqs that way. Returns the sum of grants. */
 int sched_plan(struct sched_seq *seqs, int n, const struct sched_limits *limits);
 
-/* Which of the sequences must give its memory back so that `needy` (an index) can grow: of those that
- * hold some, the last in line, if it comes after needy; else -1. */
+/* Which of the sequences must give its memory back so that `needy` (an index) can grow: of those
+ * that hold some, the last in line, if it comes after needy; else -1. */
 int sched_victim(const struct sched_seq *seqs, int n, int needy);
 
 /* Prompt tokens for a step so that the gap between two tokens of a running stream stays near
