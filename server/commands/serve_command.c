@@ -71,6 +71,7 @@ static struct server_config front_config(struct serve *s)
     c.n_api_keys = t->api_key.n;
     c.api_key_file = t->api_key_file;
     c.open_metrics = t->open_metrics;
+    c.page = t->page;
     c.cors_origins = join(&s->cors, &t->cors_origins);
     c.allowed_hosts = join(&s->hosts, &t->allowed_hosts);
     c.max_logprobs = t->max_logprobs;
