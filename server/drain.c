@@ -18,7 +18,7 @@ static void fail_all(struct server *s, bool queued_only)
     e.retry_seconds = 5;
     for (struct exchange *ex = s->exchanges; ex; ex = ex->next) {
         struct generation *g = ex->generation;
-        if (g && g->submitted && !(queued_only && (g->started || g->streaming)))
+        if (g && g->submitted && !(queued_only && g->started))
             generation_fail(g, &e);
     }
 }

@@ -85,6 +85,7 @@ struct server {
     int64_t created; /* seconds since 1970 */
     uint64_t salt_key[2];
     struct key_list file_keys;
+    struct strbuf unknown_fields; /* names that were logged, so that each is logged once */
     int access_fd;
 
     uv_loop_t loop;
@@ -95,16 +96,18 @@ struct server {
     uv_signal_t term, interrupt, hangup;
     struct listener listeners[FRONT_LISTENERS];
     int n_listeners, port;
+    bool unix_bound; /* the socket file is ours to remove */
     int spare_fd; /* given up for a moment to refuse clients when the process is out of descriptors
                    */
 
     struct MHD_Daemon *daemon;
+    char *tls_certificate, *tls_key; /* PEM texts, or NULL: plain HTTP */
     int gone_epoll;
     bool pump_wanted, pump_rerun;
     struct conn *conns;
     int n_conns;
     struct exchange *exchanges;
-    int n_dispatched, n_generations, n_working;
+    int n_dispatched, n_working;
     int queued;
     int64_t queued_tokens;
 
@@ -129,6 +132,12 @@ void httpd_stop(struct server *s); /* nothing may be suspended */
 /* At the end of every loop callback: runs the daemon when something was resumed or queued. */
 void httpd_pump(struct server *s);
 void httpd_wake(struct server *s); /* asks the next httpd_pump to run it */
+
+/* ---- tls.c ---- */
+
+/* Reads the certificate and the key where the configuration has them. */
+int tls_read(struct server *s, struct err *err);
+void tls_forget(struct server *s);
 
 /* ---- conn.c: connections, their deadlines and their ends ---- */
 

@@ -137,13 +137,13 @@ static void engine_refusal(struct server *s, int error, const char *text, struct
                text && *text ? text : "the engine failed");
 }
 
-static void log_unknown(const char *names)
+static void log_unknown(struct server *s, const char *names)
 {
-    static struct strbuf seen; /* those that were logged, so that each is logged once */
-    if (seen.len > 4096 || (seen.data && strstr(seen.data, names)))
+    struct strbuf *seen = &s->unknown_fields;
+    if (seen->len > 4096 || (seen->data && strstr(seen->data, names)))
         return;
-    strbuf_adds(&seen, names);
-    strbuf_addc(&seen, '\n');
+    strbuf_adds(seen, names);
+    strbuf_addc(seen, '\n');
     log_info("requests carry fields that are not known here and have no effect: %s", names);
 }
 
@@ -153,7 +153,7 @@ void generation_answer(struct exchange *ex)
     struct server *s = ex->server;
     struct err err = {0};
     if (g->unknown_fields)
-        log_unknown(g->unknown_fields);
+        log_unknown(s, g->unknown_fields);
     if (drain_begun(s))
         refuse_draining(&ex->error);
     else if (s->queued &&
@@ -174,7 +174,6 @@ void generation_answer(struct exchange *ex)
     g->submitted = g->counted = true;
     s->queued++;
     s->queued_tokens += g->options.prompt_tokens;
-    s->n_generations++;
 }
 
 /* ---- the engine's events ---- */
@@ -383,7 +382,6 @@ void generation_detach(struct exchange *ex)
     cancel(g);
     g->job->owner = NULL;
     g->exchange = NULL;
-    g->server->n_generations--;
 }
 
 void generation_fail(struct generation *g, const struct api_error *e)

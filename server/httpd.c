@@ -87,17 +87,25 @@ static void on_message(void *cls, const char *format, va_list args)
 static int daemon_start(struct server *s, struct err *err)
 {
     const struct server_config *c = s->config;
+    const struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, s->tls_certificate},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, s->tls_key},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+                     MHD_USE_NO_LISTEN_SOCKET | (s->tls_key ? MHD_USE_TLS : 0u);
     s->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET, 0,
-        NULL, NULL, exchange_handler, s, MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL,
+        flags, 0, NULL, NULL, exchange_handler, s, MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)c->most_connections + 8,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, c->header_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)(c->idle_seconds < 1 ? 1 : c->idle_seconds), MHD_OPTION_NOTIFY_COMPLETED,
         exchange_completed, s, MHD_OPTION_NOTIFY_CONNECTION, conn_notify, s,
         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, s->tls_key ? tls : tls + 2,
+        MHD_OPTION_END);
     if (!s->daemon)
-        return err_set(err, ERR_IO, "libmicrohttpd did not start");
+        return err_set(err, ERR_IO, "libmicrohttpd did not start%s",
+                       s->tls_key ? ": are the certificate and its key good?" : "");
     return 0;
 }
 

@@ -119,6 +119,7 @@ static int open_unix(struct server *s, struct err *err)
     int fd = bind_socket(AF_UNIX, (const struct sockaddr *)&address, sizeof address);
     if (fd < 0)
         return err_set(err, ERR_IO, "the socket '%s' cannot be served: %s", path, strerror(errno));
+    s->unix_bound = true;
     return add(s, fd, true, err);
 }
 
@@ -146,6 +147,8 @@ int listen_open(struct server *s, struct err *err)
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (s->config->inherited && open_inherited(s, err))
         return err->code;
+    if (s->n_listeners) /* whoever opened them has chosen the addresses */
+        return 0;
     if (s->config->host && open_tcp(s, err))
         return err->code;
     if (s->config->unix_path && open_unix(s, err))
@@ -279,8 +282,9 @@ void listen_close(struct server *s)
 {
     for (int i = 0; i < s->n_listeners; i++)
         close(s->listeners[i].fd);
-    if (s->n_listeners && s->config->unix_path)
+    if (s->unix_bound)
         unlink(s->config->unix_path);
+    s->unix_bound = false;
     if (s->spare_fd >= 0)
         close(s->spare_fd);
     s->spare_fd = -1;

@@ -210,6 +210,9 @@ static void add_split_metrics(const struct metrics_view *v, struct strbuf *out)
     add_head(out, "counter", name, "Requests by how they ended.");
     for (int i = FINISH_STOP; i <= FINISH_CANCELLED; i++)
         add_labelled(v, out, name, "finished_reason", reasons[i], (double)v->engine.finished[i]);
+    name = "vllm:num_requests_waiting_by_reason";
+    add_head(out, "gauge", name, "Requests that wait, by what they wait for.");
+    add_labelled(v, out, name, "reason", "capacity", v->engine.waiting);
     name = "vllm:prompt_tokens_by_source_total";
     add_head(out, "counter", name, "Prompt tokens by where their keys and values came from.");
     add_labelled(v, out, name, "source", "local_compute", (double)v->engine.prompt_computed_tokens);

@@ -1,6 +1,7 @@
 #include "openai.h"
 
 #include "api.h"
+#include "infill.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,42 @@ static int ids_of_text(struct generation *g, const json_t *v, const struct opena
     return 0;
 }
 
+static int push_text(struct generation *g, const char *text, size_t bytes, struct tok_ids *ids,
+                     struct api_error *e)
+{
+    const struct tok_options options = {0}; /* text around a hole is text */
+    struct err err;
+    if (tok_encode(g->server->tokenizer, text, bytes, &options, ids, &err) == 0)
+        return 0;
+    return api_refuse(e, err.code == ERR_NOMEM ? 500 : 400, "invalid_value", "prompt", "%s",
+                      err.text);
+}
+
+/* before the hole, after it, and then the model is to write what is between. */
+static int ids_of_infill(struct generation *g, const json_t *v, const struct openai_request *r,
+                         struct tok_ids *ids, struct api_error *e)
+{
+    const struct tokenizer *t = g->server->tokenizer;
+    struct infill form;
+    if (!infill_find(t, &form))
+        return api_refuse(e, 400, "unsupported_value", "suffix",
+                          "suffix: this model has no tokens to fill in the middle");
+    if (!json_is_string(v))
+        return api_invalid(e, "suffix", "it goes with a prompt that is text");
+    bool bos = tok_adds_bos(t) && tok_bos(t) >= 0 && !json_is_false(r->add_special);
+    if (bos && push(ids, tok_bos(t)))
+        return api_no_memory(e);
+    for (int part = 0; part < 2; part++) {
+        bool after = form.after_first ? part == 0 : part == 1;
+        const char *text = after ? r->suffix : json_string_value(v);
+        if (push(ids, after ? form.after : form.before))
+            return api_no_memory(e);
+        if (push_text(g, text, strlen(text), ids, e))
+            return -1;
+    }
+    return form.middle >= 0 && push(ids, form.middle) ? api_no_memory(e) : 0;
+}
+
 /* The specification's default: the mark that separates documents. */
 static int ids_of_nothing(struct generation *g, struct tok_ids *ids, struct api_error *e)
 {
@@ -142,7 +179,9 @@ static int make_prompt(struct generation *g, int i, const json_t *v, const struc
 {
     struct tok_ids ids = {0};
     int failed;
-    if (!v)
+    if (r->suffix && *r->suffix)
+        failed = ids_of_infill(g, v, r, &ids, e);
+    else if (!v)
         failed = ids_of_nothing(g, &ids, e);
     else if (json_is_string(v))
         failed = ids_of_text(g, v, r, &ids, e);
@@ -188,9 +227,6 @@ void completions_work(struct exchange *ex)
         return;
     struct generation *g = generation_create(ex, &openai_completion_dialect);
     bool ok = g && openai_check_model(g, &r, &ex->error) == 0;
-    if (ok && r.suffix && *r.suffix)
-        ok = api_refuse(&ex->error, 400, "unsupported_value", "suffix",
-                        "suffix: this model has no tokens to fill in the middle") == 0;
     ok = ok && make_all(g, &r, &ex->error) == 0;
     if (ok)
         openai_fill(g, &r, false, &unknown, &ex->error);

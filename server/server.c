@@ -158,7 +158,7 @@ int server_create(const struct server_config *config, struct server **out, struc
     signal(SIGPIPE, SIG_IGN);
     json_in_setup();
     raise_limits(s);
-    if (loop_init(s, err) || access_start(s, err) || listen_open(s, err)) {
+    if (loop_init(s, err) || access_start(s, err) || tls_read(s, err) || listen_open(s, err)) {
         server_destroy(s);
         return err->code;
     }
@@ -210,7 +210,7 @@ void server_destroy(struct server *s)
 {
     if (!s)
         return;
-    if (s->loop.data || s->bell.loop) {
+    if (s->bell.loop) {
         front_close((uv_handle_t *)&s->bell);
         front_close((uv_handle_t *)&s->pump_timer);
         front_close((uv_handle_t *)&s->sweep_timer);
@@ -221,5 +221,7 @@ void server_destroy(struct server *s)
     }
     listen_close(s);
     access_stop(s);
+    tls_forget(s);
+    strbuf_finish(&s->unknown_fields);
     free(s);
 }

@@ -31,7 +31,8 @@ struct server_config {
     const char *host; /* NULL: no TCP */
     int port;         /* 0: any free one */
     const char *unix_path;
-    bool inherited; /* serve the sockets of LISTEN_FDS (systemd), too */
+    const char *tls_certificate, *tls_key; /* PEM files; both or none; not in every build */
+    bool inherited;                        /* serve the sockets of LISTEN_FDS (systemd), too */
 
     /* who */
     const char *const *served_names; /* the first is the one that answers carry; "*" takes any name;

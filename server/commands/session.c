@@ -10,8 +10,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* The program, its libraries, threads and small buffers, measured with some room. */
-#define PROCESS_BYTES ((size_t)24 << 20)
+/* The program, its libraries, threads and small buffers; and each token of the tokenizer. Both
+ * measured, with some room. */
+#define PROCESS_BYTES ((size_t)20 << 20)
+#define TOKEN_BYTES   ((size_t)96)
 
 static int read_file(const char *path, char **out, struct err *err)
 {
@@ -69,7 +71,7 @@ static void divide(struct session *s, size_t total)
         .weights = p->weight_bytes,
         .scratch = p->scratch_bytes,
         .logits = (MODEL_LOGIT_ROWS + 1) * (size_t)p->vocabulary * sizeof(float),
-        .process = PROCESS_BYTES,
+        .process = PROCESS_BYTES + TOKEN_BYTES * (size_t)p->vocabulary,
     };
     size_t fixed = fixed_bytes(b);
     if (total <= fixed)

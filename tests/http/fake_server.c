@@ -40,6 +40,8 @@ static const struct {
     {"cors", 's', &config.cors_origins},
     {"hosts", 's', &config.allowed_hosts},
     {"access_log", 's', &config.access_log},
+    {"certificate", 's', &config.tls_certificate},
+    {"tls_key", 's', &config.tls_key},
     {"sequences", 'i', &sequences},
     {"files", 'i', &files},
 };

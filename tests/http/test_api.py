@@ -308,6 +308,15 @@ def test_unknown_fields_are_logged_once(server):
     assert sum("some_unknown_field" in l for l in server.lines) == 1
 
 
+def test_suffix():
+    with Server(env={"FAKE_INFILL": "1"}) as server:
+        r = ok(server, C, completion("ab<s>", suffix="yz", return_token_ids=True, echo=True))["choices"][0]
+        assert r["prompt_token_ids"] == [256, 256, *b"ab<s>", 257, *b"yz", 258]
+        assert r["text"].startswith("ab<s>")
+        bad(server, C, completion([1, 2], suffix="yz"), "suffix")
+        bad(server, C, completion(["a", [1]], suffix="yz"), "suffix")
+
+
 def test_truncate_prompt(server):
     r = ok(server, C, completion("abcdef", truncate_prompt_tokens=3, echo=True, max_tokens=0))
     assert r["usage"]["prompt_tokens"] == 3 and r["choices"][0]["text"] == "def"
@@ -569,6 +578,12 @@ def test_unix_socket():
                 c.close()
                 server.wait_note("cancel", 1, 1)
             assert not os.path.exists(path)
+        with Server("host=", f"unix={path}") as server:
+            import lib
+            r = subprocess.run([lib.PROGRAM, f"unix={path}"], capture_output=True, text=True)
+            assert r.returncode == 1 and "in use" in r.stderr and os.path.exists(path), r.stderr
+            server.address = path
+            server.alive()
         with socket.socket(socket.AF_UNIX) as stale:
             stale.bind(path)
         with Server("host=", f"unix={path}"):

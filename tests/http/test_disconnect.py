@@ -41,6 +41,16 @@ def test_54_half_close(server):
     c.close()
 
 
+def test_54_half_closed_probe_is_answered(server):
+    """What is answered at once is answered to a client that has closed its sending side, too; what
+    takes time is not, since libmicrohttpd takes the end of input for the end of the client."""
+    for path in ("/health", "/metrics"):
+        with server.connect() as c:
+            c.request("GET", path)
+            c.sock.shutdown(socket.SHUT_WR)
+            assert c.response().status == 200
+
+
 def test_55_kill9_client(server):
     code = ("import socket, sys, time\n"
             f"s = socket.create_connection(('127.0.0.1', {server.port}))\n"

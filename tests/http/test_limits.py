@@ -178,16 +178,36 @@ def test_68_health_under_1000_streams_lt_100ms():
             c.close()
 
 
+def test_68_1000_idle_and_1000_slow_streams_in_64_mib():
+    with Server("sequences=2000", "queued=3000", env={"FAKE_QUIET": "1"}) as server:
+        clients = [server.connect(60) for _ in range(2000)]
+        for c in clients[:1000]:
+            c.request("GET", "/health")
+            assert c.response().status == 200
+        for c in clients[1000:]:
+            c.request("POST", "/v1/completions", stream("@pace=200;x", max_tokens=4000))
+        wait_until(lambda: server.metric("vllm:num_requests_running") == 1000, 20)
+        time.sleep(3)
+        used = server.memory()
+        print(f"        {used >> 20} MiB, the fake engine's included")
+        assert used < (64 << 20) * SLOW
+        for c in clients:
+            c.close()
+        wait_until(lambda: server.metric("vllm:num_requests_running") == 0, 20)
+
+
 def test_69_sigterm_finishes_streams_exit0():
-    server = Server("sequences=1")
+    server = Server("sequences=1", "hold_seconds=0.1")
     running = open_stream(server, "@pace=150;x", max_tokens=10)
+    begun = open_stream(server, "hi")  # queued, but its 200 is out
     idle = server.connect()
     idle.request("GET", "/health")
     assert idle.response().status == 200
     queued = server.connect()
     queued.request("POST", "/v1/completions", completion("hi"))
-    server.wait_note("submit", 2)
+    server.wait_note("submit", 3)
     server.signal(signal.SIGTERM)
+    assert begun.event()["error"]["code"] == "server_shutting_down" and begun.event() is None
     r = queued.response()
     assert r.status == 503 and r.headers["connection"].lower() == "close", r.status
     assert int(r.headers["retry-after"]) > 0 and r.error()["code"] == "server_shutting_down"

@@ -35,7 +35,7 @@ def test_one_send_per_token():
     options = re.findall(r"setsockopt\(%s,.*" % fd, after)
     assert len(options) <= 1, options  # MHD's TCP_NODELAY after its first send
     controls = re.findall(r"epoll_ctl\(\d+, EPOLL_CTL_\w+, %s," % fd, text)
-    assert len(controls) <= 4, controls
+    assert len(controls) < 10, controls  # a few for the connection, none per token
 
 
 main(globals())
