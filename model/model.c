@@ -92,6 +92,11 @@ const struct chat_template *model_chat_template(const struct model *m, struct er
     return m->chat;
 }
 
+int model_variant(const struct model_plan *p, int length)
+{
+    return p->variant_limit && length > p->variant_limit;
+}
+
 size_t model_kv_bytes(const struct model_plan *p, int n)
 {
     size_t total = 0;

@@ -45,7 +45,7 @@ static int open_model(struct session *s, const struct settings *settings, struct
         .path = settings->model,
         .window = settings->window,
         .kernels = settings->kernels,
-        .kv_type = (enum kv_type)kv_type_from_name(settings->kv),
+        .kv = settings->kv,
         .context = settings->ctx,
         .batch_tokens = settings->batch_tokens,
         .activation_bits = settings->activation_bits,
