@@ -18,6 +18,7 @@ struct engine_config {
     int step_tokens;    /* most tokens of a step; 0: the model's */
     double
         itl_target_ms; /* wished gap between two tokens of a stream while prompts are processed */
+    int nice;          /* of the engine's thread */
     void (*notify)(void *arg); /* there is news: any thread, at most once per step; may be NULL */
     void *notify_arg;
 };
@@ -50,5 +51,10 @@ struct engine_stats {
     double tokens_per_second_prefill, tokens_per_second_decode; /* measured lately */
 };
 void engine_stats(struct engine *e, struct engine_stats *out);
+
+/* What the cache holds, for people: groups and their blocks by state, the hottest prefixes (with
+ * their texts when asked), the running sequences. Any thread but the loop's: it may wait for the
+ * engine for some milliseconds. The caller owns the object. */
+json_t *engine_debug(struct engine *e, bool texts);
 
 #endif

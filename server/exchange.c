@@ -105,6 +105,23 @@ void exchange_answer_json(struct exchange *ex, int status, struct strbuf *body)
     exchange_answer(ex, status, "application/json", body);
 }
 
+void exchange_answer_fixed(struct exchange *ex, int status, const void *data, size_t bytes,
+                           const struct header *more)
+{
+    if (ex->answered || !ex->mhd)
+        return;
+    ex->answered = true;
+    ex->status = status;
+    ex->bytes_out = bytes;
+    struct MHD_Response *r = MHD_create_response_from_buffer(bytes, (void *)(uintptr_t)data,
+                                                             MHD_RESPMEM_PERSISTENT);
+    if (r)
+        add_headers(ex, r, NULL);
+    for (; r && more->name; more++)
+        add_header(r, more->name, more->value);
+    answer_with(ex, status, r);
+}
+
 void exchange_refuse(struct exchange *ex)
 {
     struct strbuf body = {0};

@@ -174,6 +174,12 @@ void exchange_work(struct exchange *ex, void (*run)(struct exchange *ex),
 /* Answers; takes the body. A failed body is answered with 500. */
 void exchange_answer(struct exchange *ex, int status, const char *type, struct strbuf *body);
 void exchange_answer_json(struct exchange *ex, int status, struct strbuf *body);
+/* Answers with bytes that stay where they are and more headers; a NULL name ends them. */
+struct header {
+    const char *name, *value;
+};
+void exchange_answer_fixed(struct exchange *ex, int status, const void *data, size_t bytes,
+                           const struct header *more);
 /* Answers with ex->error. */
 void exchange_refuse(struct exchange *ex);
 /* Answers 200 with a stream that `read` feeds (libmicrohttpd's content reader contract). */

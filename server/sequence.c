@@ -1,5 +1,6 @@
 #include "sequence.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,8 @@ int sequence_create(struct request *r, const struct tokenizer *t, int context,
     s->choice = r->started;
     s->prompt = s->choice / q->candidates;
     s->stop_token = -1;
+    s->turn = r->turn;
+    s->salt = q->salt;
     const struct tok_ids *prompt = &q->prompts[s->prompt];
     const struct stream_stops stops = {q->stop, q->stop_bytes, q->n_stop, q->include_stop};
     stream_init(&s->stream, &stops);
@@ -41,7 +44,10 @@ int sequence_create(struct request *r, const struct tokenizer *t, int context,
         return rc;
     }
     s->prompt_n = prompt->n;
-    s->most = q->max_tokens < 0 || q->max_tokens > context - s->n ? context - s->n : q->max_tokens;
+    bool endless = q->shift && q->max_tokens < 0;
+    s->most = endless ? INT_MAX : q->max_tokens;
+    if (!q->shift && (q->max_tokens < 0 || q->max_tokens > context - s->n))
+        s->most = context - s->n;
     bool scores = q->prompt_logprobs != JOB_NO_LOGPROBS && s->choice % q->candidates == 0;
     s->scored = scores ? 0 : s->prompt_n;
     *out = s;
@@ -70,6 +76,18 @@ int sequence_reusable(const struct sequence *s)
     if (s->scored < s->prompt_n && s->scored - 1 < most)
         most = s->scored - 1;
     return most < 0 ? 0 : most;
+}
+
+void sequence_shift(struct sequence *s, int context)
+{
+    int keep = s->request->job->request.keep;
+    if (keep > context / 2)
+        keep = context / 2;
+    int latest = (context - keep) / 2;
+    memmove(s->tokens + keep, s->tokens + s->n - latest, (size_t)latest * sizeof *s->tokens);
+    s->n = keep + latest;
+    s->prompt_n = s->n < s->prompt_n ? s->n : s->prompt_n;
+    s->scored = s->prompt_n;
 }
 
 static bool is_stop_token(const struct sequence *s, const struct tokenizer *t, int32_t id)

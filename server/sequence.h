@@ -9,9 +9,9 @@
 /* A job that the engine works on. */
 struct request {
     struct job *job;
-    struct request *next;   /* in the engine's queue */
-    struct job_event *done; /* JOB_DONE, made early so that it can always be sent */
-    uint64_t arrival;
+    struct request *next;       /* in the engine's queue */
+    struct job_event *done;     /* JOB_DONE, made early so that it can always be sent */
+    double turn;                /* see schedule.h */
     int choices, started, live; /* in all; begun; of these not yet ended */
     bool finished;              /* one choice has ended, or all were dropped: nothing new begins */
 };
@@ -24,8 +24,14 @@ struct sequence {
     int generated, most; /* tokens drawn; most that may be */
     int scored; /* prompt tokens whose log-probability has been sent; prompt_n when none are wanted
                  */
-    struct kv_seq *kv; /* NULL: waits for memory */
-    bool announced;    /* JOB_STARTED has been sent */
+    double turn;
+    uint64_t salt;       /* of its place in the cache */
+    uint64_t refused_at; /* engine's count of releases, plus 1, when there was no room for it */
+    bool opened;         /* it has had a place in the cache */
+    enum kv_miss miss;   /* why the cache had no more of its prompt */
+    int computed;        /* prompt tokens that it computed itself */
+    struct kv_seq *kv;   /* NULL: waits for memory */
+    bool announced;      /* JOB_STARTED has been sent */
     struct sampler *sampler;
     struct stream stream;
     double logprob_sum;
@@ -44,6 +50,9 @@ int sequence_left(const struct sequence *s);
 /* Leading tokens that may come from the cache: the last one never, and none whose successor must be
  * scored. */
 int sequence_reusable(const struct sequence *s);
+
+/* The context is full: keeps the first request.keep tokens and the latest half of the rest. */
+void sequence_shift(struct sequence *s, int context);
 
 /* Takes a drawn token in: text, stops, limits. Returns how the answer ends with it, or FINISH_NONE.
  * ERR_NOMEM on failure. */

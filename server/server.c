@@ -19,6 +19,7 @@ const struct server_config server_config_default = {
     .host = "127.0.0.1",
     .port = 8080,
     .inherited = true,
+    .page = true,
     .max_logprobs = 20,
     .most_connections = 4096,
     .most_queued = 1024,

@@ -42,6 +42,7 @@ struct server_config {
     int n_api_keys;
     const char *api_key_file;  /* one key a line; read again on SIGHUP */
     bool open_metrics;         /* /metrics needs no key */
+    bool page;                 /* the page at /, whose files need no key */
     const char *cors_origins;  /* comma-separated list, or "*"; NULL: pages from this computer */
     const char *allowed_hosts; /* comma-separated names accepted in Host besides localhost and IP
                                   addresses */

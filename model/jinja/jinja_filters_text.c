@@ -166,14 +166,14 @@ static struct jj_value filter_truncate(ARGS)
 {
     static const struct jj_str dots = {.bytes = "...", .n = 3, .chars = 3};
     static const struct jj_str space = {.bytes = " ", .n = 1, .chars = 1};
-    const struct jj_str *s = text_of(rt, v);
+    const struct jj_str *s = v.type == JJ_STR ? v.str : &jj_empty;
     const struct jj_str *end = jj_given(c->a[2]) ? text_of(rt, c->a[2]) : &dots;
     jj_length(rt, v);
     int64_t length = jj_int_or(rt, c->a[0], 255), leeway = jj_int_or(rt, c->a[3], 5);
     if (length < (int64_t)end->chars || leeway < 0 || length > INT32_MAX || leeway > INT32_MAX)
         return jj_fail(rt, ERR_ARG, "truncate: the length does not go with the end");
     if ((int64_t)s->chars <= length + leeway)
-        return jj_string(s);
+        return v;
     s = jj_str_slice(rt, s, 0, jj_str_offset(s, (size_t)(length - (int64_t)end->chars)));
     int64_t word = jj_arg_true(c->a[1], false) ? -1 : jj_str_rfind(rt, s, &space, 0, s->n);
     if (word >= 0)

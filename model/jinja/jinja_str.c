@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* memmem */
+#define _GNU_SOURCE 1 /* memmem */
 
 #include "jinja_str.h"
 

@@ -1,18 +1,13 @@
-#include "kernels/act.h"
-#include "kernels/ops.h"
-
-#include <immintrin.h>
+#include "kernels/avx2.h"
 
 /* Products with AVX2: pairs of u8 weights times s8 activations are added in 16 bits as long as that
  * cannot overflow (a whole block of 4-bit weights), then in 32. A group of 16 rows is two halves of
  * 8. Signed weights of 8 bits are multiplied as |w| times the activation with w's sign. */
 
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
 /* Keeps the compiler from reassociating sums of 16 bits, which makes it spill. */
 #define PIN(v) __asm__("" : "+x"(v))
 
-enum { HALF_BYTES = 32, MOST = 6 };
+enum { HALF_BYTES = 32 };
 
 /* Where a kernel's weights come from: a packed format, or a panel of the same integers. */
 struct shape {
@@ -286,33 +281,6 @@ INLINE void block(__m256 (*acc)[MOST], const uint8_t *values, const uint8_t *sca
     }
 }
 
-INLINE __m256i rows_mask(int rows)
-{
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(rows), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-
-INLINE void load_acc(__m256 (*acc)[MOST], const struct core *c, int g, int tokens)
-{
-    UNROLL for (int h = 0; h < 2; h++)
-    {
-        int row = 16 * g + 8 * h;
-        UNROLL for (int t = 0; t < tokens; t++)
-            acc[h][t] = c->more ? _mm256_maskload_ps(c->out + (size_t)t * c->out_stride + row,
-                                                     rows_mask(c->rows - row))
-                                : _mm256_setzero_ps();
-    }
-}
-
-INLINE void store_acc(__m256 (*acc)[MOST], const struct core *c, int g, int tokens)
-{
-    UNROLL for (int h = 0; h < 2; h++)
-    {
-        int row = 16 * g + 8 * h;
-        UNROLL for (int t = 0; t < tokens; t++) _mm256_maskstore_ps(
-            c->out + (size_t)t * c->out_stride + row, rows_mask(c->rows - row), acc[h][t]);
-    }
-}
-
 /* As in matrix_avx512.c. */
 INLINE void fetch(const uint8_t *group, int b, size_t ahead, const struct shape *s)
 {
@@ -457,128 +425,6 @@ INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8
     }
 EXPANSIONS(EXPAND)
 
-/* ---- unrounded activations ---- */
-
-INLINE __m256 float_weights(const uint8_t *p, enum format_id format)
-{
-    if (format == FORMAT_F32)
-        return _mm256_load_ps((const float *)p);
-    __m128i v = _mm_load_si128((const __m128i *)p);
-    if (format == FORMAT_F16)
-        return _mm256_cvtph_ps(v);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
-}
-
-INLINE void float_core(const struct core *c, enum format_id format, int tokens)
-{
-    size_t step = format == FORMAT_F32 ? 64 : 32;
-    for (int g = 0; g < 2 && c->rows > 16 * g; g++) {
-        const float *x = (const float *)c->act;
-        const uint8_t *w = c->values[g];
-        __m256 acc[2][MOST];
-        load_acc(acc, c, g, tokens);
-        for (int k = 0; k < c->blocks; k++, w += step, x += tokens) {
-            __m256 v[2] = {float_weights(w, format), float_weights(w + step / 2, format)};
-            if (c->ahead)
-                _mm_prefetch((const char *)w + c->ahead, _MM_HINT_T1);
-            UNROLL for (int t = 0; t < tokens; t++)
-            {
-                __m256 a = _mm256_set1_ps(x[t]);
-                UNROLL for (int h = 0; h < 2; h++) acc[h][t] = _mm256_fmadd_ps(v[h], a, acc[h][t]);
-            }
-        }
-        store_acc(acc, c, g, tokens);
-    }
-}
-
-#define FLOAT_TOKENS(X, ...) TOKENS(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
-#define FLOAT_CORE(n, name, format)                                                                \
-    static void name##_##n(const struct core *c)                                                   \
-    {                                                                                              \
-        float_core(c, format, n);                                                                  \
-    }
-#define FLOAT_CORES(name, format)                                                                  \
-    FLOAT_TOKENS(FLOAT_CORE, name, format)                                                         \
-    static core_fn *const name[TILE_MAX + 1] = {FLOAT_TOKENS(ENTRY, name, )};
-FLOAT_CORES(floats_f32, FORMAT_F32)
-FLOAT_CORES(floats_f16, FORMAT_F16)
-FLOAT_CORES(floats_bf16, FORMAT_BF16)
-
-/* ---- activations ---- */
-
-struct rounded {
-    __m256i q[4];
-};
-
-INLINE uint32_t most_bits(const __m256i *x)
-{
-    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-    __m256i most = _mm256_setzero_si256();
-    UNROLL for (int i = 0; i < 4; i++)
-        most = _mm256_max_epu32(most, _mm256_and_si256(x[i], magnitude));
-    __m128i m = _mm_max_epu32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
-    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
-    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1));
-    return (uint32_t)_mm_cvtsi128_si32(m);
-}
-
-INLINE int32_t sum8(__m256i v)
-{
-    __m128i m = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-    m = _mm_add_epi32(m, _mm_shuffle_epi32(m, 0x4e));
-    m = _mm_add_epi32(m, _mm_shuffle_epi32(m, 0xb1));
-    return _mm_cvtsi128_si32(m);
-}
-
-INLINE struct rounded act_block_round(const float *x, int limit, struct act_block *out)
-{
-    __m256i v[4];
-    struct rounded r;
-    UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_loadu_si256((const __m256i *)(x + 8 * i));
-    struct act_scale s = act_scale(most_bits(v), limit);
-    __m256i keep = _mm256_set1_epi32(s.inverse > 0 ? -1 : 0); /* what is dropped may be NaN */
-    UNROLL for (int i = 0; i < 4; i++) r.q[i] = _mm256_and_si256(
-        keep,
-        _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_castsi256_ps(v[i]), _mm256_set1_ps(s.inverse))));
-    act_sums(s.d, sum8(_mm256_add_epi32(r.q[0], r.q[1])), sum8(_mm256_add_epi32(r.q[2], r.q[3])),
-             out);
-    return r;
-}
-
-INLINE void store_bytes(int8_t *to, const __m256i *q)
-{
-    __m256i v = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-    v = _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    _mm256_storeu_si256((__m256i *)to, v);
-}
-
-static void act_row8_avx2(const float *x, int blocks, uint8_t *records, size_t step)
-{
-    for (int b = 0; b < blocks; b++, x += 32, records += step) {
-        struct act_block *out = (struct act_block *)records;
-        struct rounded r = act_block_round(x, ACT_MAX8, out);
-        store_bytes(out->q, r.q);
-    }
-}
-
-static void act_row16_avx2(const float *x, int blocks, uint8_t *records, size_t step)
-{
-    for (int b = 0; b < blocks; b++, x += 32, records += step) {
-        struct act_block16 *out = (struct act_block16 *)records;
-        struct rounded r = act_block_round(x, ACT_MAX16, &out->high);
-        __m256i high[4], low[4];
-        UNROLL for (int i = 0; i < 4; i++)
-        {
-            high[i] = _mm256_cvtps_epi32(
-                _mm256_mul_ps(_mm256_cvtepi32_ps(r.q[i]), _mm256_set1_ps(1.0f / ACT_PLANE)));
-            low[i] = _mm256_sub_epi32(r.q[i],
-                                      _mm256_mullo_epi32(high[i], _mm256_set1_epi32(ACT_PLANE)));
-        }
-        store_bytes(out->high.q, high);
-        store_bytes(out->low, low);
-    }
-}
-
 /* ---- the table ---- */
 
 #define PANELS(prefix)                                                                             \
@@ -627,8 +473,8 @@ const struct matrix_ops matrix_ops_avx2 = {
         },
     .floats =
         {
-            [FORMAT_F32] = floats_f32,
-            [FORMAT_F16] = floats_f16,
-            [FORMAT_BF16] = floats_bf16,
+            [FORMAT_F32] = floats_f32_avx2,
+            [FORMAT_F16] = floats_f16_avx2,
+            [FORMAT_BF16] = floats_bf16_avx2,
         },
 };

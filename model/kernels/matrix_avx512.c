@@ -1,16 +1,11 @@
-#include "kernels/act.h"
-#include "kernels/ops.h"
+#include "kernels/avx512.h"
 
-#include <immintrin.h>
 #include <limits.h>
 
 /* Products with 8-bit dot products of 512 bits: u8 weights times s8 activations, 16 rows to a
  * register. Signed weights are counted from an offset (128, or 8 for Q4_0, 32 with scales per 16);
  * the accumulator starts at minus that times the sum of the activations, so that the integer is
  * exact. */
-
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
 
 /* Where a kernel's weights come from: a packed format, or a panel of its flavour. */
 struct shape {
@@ -259,27 +254,6 @@ INLINE void block(__m512 (*acc)[TILE_MAX], const uint8_t *const *values,
         acc[g][t] = chain(acc[g][t], p[g][t], &f[g], record_at(act, t, record), s->flavour);
 }
 
-INLINE __mmask16 rows_mask(int rows)
-{
-    return (__mmask16)(rows >= 16 ? 0xffff : rows <= 0 ? 0 : (1 << rows) - 1);
-}
-
-INLINE void load_acc(__m512 (*acc)[TILE_MAX], const struct core *c, int g0, int groups, int tokens)
-{
-    UNROLL for (int g = 0; g < groups; g++) UNROLL for (int t = 0; t < tokens; t++)
-        acc[g][t] = c->more
-                        ? _mm512_maskz_loadu_ps(rows_mask(c->rows - 16 * (g0 + g)),
-                                                c->out + (size_t)t * c->out_stride + 16 * (g0 + g))
-                        : _mm512_setzero_ps();
-}
-
-INLINE void store_acc(__m512 (*acc)[TILE_MAX], const struct core *c, int g0, int groups, int tokens)
-{
-    UNROLL for (int g = 0; g < groups; g++) UNROLL for (int t = 0; t < tokens; t++)
-        _mm512_mask_storeu_ps(c->out + (size_t)t * c->out_stride + 16 * (g0 + g),
-                              rows_mask(c->rows - 16 * (g0 + g)), acc[g][t]);
-}
-
 /* Fetches what lies `ahead` bytes behind block b of a group, were scales and values mixed: so the
  * fetches walk through memory without gaps. Into the second level: on Zen 4 the first has too few
  * places for lines on their way (14 GB/s against 24), and holds less than is fetched ahead. */
@@ -316,11 +290,10 @@ INLINE void core(const struct core *c, const struct shape s)
 
 /* ---- instances ---- */
 
+#define FEW_TOKENS(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
 #define TOKENS(X, ...)                                                                             \
-    X(1, __VA_ARGS__)                                                                              \
-    X(2, __VA_ARGS__)                                                                              \
-    X(3, __VA_ARGS__)                                                                              \
-    X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__)
+    FEW_TOKENS(X, __VA_ARGS__)                                                                     \
+    X(5, __VA_ARGS__) X(6, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__)
 
 /* Groups that a kernel of a panel does at once. From memory one is better: one stream. */
 #define GROUPS(tokens) ((tokens) <= 6 ? 2 : 1)
@@ -347,21 +320,19 @@ INLINE void core(const struct core *c, const struct shape s)
     }
 #define ENTRY(n, name, ...) [n] = name##_##n,
 
-#define PANEL_CORES(name, ...)                                                                     \
-    TOKENS(PANEL_CORE, name, __VA_ARGS__)                                                          \
-    static core_fn *const name[TILE_MAX + 1] = {TOKENS(ENTRY, name, )};
-#define DIRECT_CORES(name, ...)                                                                    \
-    TOKENS(DIRECT_CORE, name, __VA_ARGS__)                                                         \
-    static core_fn *const name[TILE_MAX + 1] = {TOKENS(ENTRY, name, )};
+#define CORES(kind, tokens, name, ...)                                                             \
+    tokens(kind, name,                                                                             \
+           __VA_ARGS__) static core_fn *const name[TILE_MAX + 1] = {tokens(ENTRY, name, )};
+#define DIRECT_CORES(name, ...) CORES(DIRECT_CORE, TOKENS, name, __VA_ARGS__)
 
-PANEL_CORES(panel_plain, FLAVOUR_PLAIN, false)
-PANEL_CORES(panel_min, FLAVOUR_MIN, false)
-PANEL_CORES(panel_half, FLAVOUR_HALF, false)
-PANEL_CORES(panel_half_min, FLAVOUR_HALF_MIN, false)
-PANEL_CORES(wide_plain, FLAVOUR_PLAIN, true)
-PANEL_CORES(wide_min, FLAVOUR_MIN, true)
-PANEL_CORES(wide_half, FLAVOUR_HALF, true)
-PANEL_CORES(wide_half_min, FLAVOUR_HALF_MIN, true)
+CORES(PANEL_CORE, TOKENS, panel_plain, FLAVOUR_PLAIN, false)
+CORES(PANEL_CORE, TOKENS, panel_min, FLAVOUR_MIN, false)
+CORES(PANEL_CORE, TOKENS, panel_half, FLAVOUR_HALF, false)
+CORES(PANEL_CORE, TOKENS, panel_half_min, FLAVOUR_HALF_MIN, false)
+CORES(PANEL_CORE, FEW_TOKENS, wide_plain, FLAVOUR_PLAIN, true)
+CORES(PANEL_CORE, FEW_TOKENS, wide_min, FLAVOUR_MIN, true)
+CORES(PANEL_CORE, FEW_TOKENS, wide_half, FLAVOUR_HALF, true)
+CORES(PANEL_CORE, FEW_TOKENS, wide_half_min, FLAVOUR_HALF_MIN, true)
 
 DIRECT_CORES(direct_q4_0, VALUES_4, SCALES_F16, FLAVOUR_PLAIN, 8, NULL)
 DIRECT_CORES(direct_q4_1, VALUES_4, SCALES_F16_MIN, FLAVOUR_MIN, 0, NULL)
@@ -439,104 +410,6 @@ INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8
     }
 EXPANSIONS(EXPAND)
 
-/* ---- unrounded activations ---- */
-
-INLINE __m512 float_weights(const uint8_t *p, enum format_id format)
-{
-    if (format == FORMAT_F32)
-        return _mm512_load_ps(p);
-    __m256i v = _mm256_load_si256((const __m256i *)p);
-    if (format == FORMAT_F16)
-        return _mm512_cvtph_ps(v);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
-}
-
-INLINE void float_core(const struct core *c, enum format_id format, int tokens)
-{
-    size_t step = format == FORMAT_F32 ? 64 : 32;
-    const float *x = (const float *)c->act;
-    const uint8_t *w0 = c->values[0], *w1 = c->values[1];
-    __m512 acc[2][TILE_MAX];
-    load_acc(acc, c, 0, 2, tokens);
-    for (int k = 0; k < c->blocks; k++, w0 += step, w1 += step, x += tokens) {
-        __m512 w[2] = {float_weights(w0, format), float_weights(w1, format)};
-        if (c->ahead && (step == 64 || k % 2 == 0)) {
-            _mm_prefetch((const char *)w0 + c->ahead, _MM_HINT_T1);
-            _mm_prefetch((const char *)w1 + c->ahead, _MM_HINT_T1);
-        }
-        UNROLL for (int t = 0; t < tokens; t++) UNROLL for (int g = 0; g < 2; g++)
-            acc[g][t] = _mm512_fmadd_ps(w[g], _mm512_set1_ps(x[t]), acc[g][t]);
-    }
-    store_acc(acc, c, 0, 2, tokens);
-}
-
-#define FLOAT_TOKENS(X, ...)                                                                       \
-    TOKENS(X, __VA_ARGS__)                                                                         \
-    X(9, __VA_ARGS__) X(10, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__)
-#define FLOAT_CORE(n, name, format)                                                                \
-    static void name##_##n(const struct core *c)                                                   \
-    {                                                                                              \
-        float_core(c, format, n);                                                                  \
-    }
-#define FLOAT_CORES(name, format)                                                                  \
-    FLOAT_TOKENS(FLOAT_CORE, name, format)                                                         \
-    static core_fn *const name[TILE_MAX + 1] = {FLOAT_TOKENS(ENTRY, name, )};
-FLOAT_CORES(floats_f32, FORMAT_F32)
-FLOAT_CORES(floats_f16, FORMAT_F16)
-FLOAT_CORES(floats_bf16, FORMAT_BF16)
-
-/* ---- activations ---- */
-
-struct rounded {
-    __m512i q[2];
-};
-
-INLINE struct rounded act_block_round(const float *x, int limit, struct act_block *out)
-{
-    __m512i v[2] = {_mm512_loadu_si512(x), _mm512_loadu_si512(x + 16)};
-    __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-    uint32_t most = _mm512_reduce_max_epu32(
-        _mm512_max_epu32(_mm512_and_si512(v[0], magnitude), _mm512_and_si512(v[1], magnitude)));
-    struct act_scale s = act_scale(most, limit);
-    __mmask16 keep = s.inverse > 0 ? 0xffff : 0; /* what is dropped may be NaN */
-    struct rounded r;
-    UNROLL for (int i = 0; i < 2; i++) r.q[i] = _mm512_maskz_cvtps_epi32(
-        keep, _mm512_mul_ps(_mm512_castsi512_ps(v[i]), _mm512_set1_ps(s.inverse)));
-    act_sums(s.d, _mm512_reduce_add_epi32(r.q[0]), _mm512_reduce_add_epi32(r.q[1]), out);
-    return r;
-}
-
-INLINE void store_bytes(int8_t *to, __m512i q)
-{
-    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(q));
-}
-
-static void act_row8_avx512(const float *x, int blocks, uint8_t *records, size_t step)
-{
-    for (int b = 0; b < blocks; b++, x += 32, records += step) {
-        struct act_block *out = (struct act_block *)records;
-        struct rounded r = act_block_round(x, ACT_MAX8, out);
-        store_bytes(out->q, r.q[0]);
-        store_bytes(out->q + 16, r.q[1]);
-    }
-}
-
-static void act_row16_avx512(const float *x, int blocks, uint8_t *records, size_t step)
-{
-    for (int b = 0; b < blocks; b++, x += 32, records += step) {
-        struct act_block16 *out = (struct act_block16 *)records;
-        struct rounded r = act_block_round(x, ACT_MAX16, &out->high);
-        UNROLL for (int i = 0; i < 2; i++)
-        {
-            __m512i high = _mm512_cvtps_epi32(
-                _mm512_mul_ps(_mm512_cvtepi32_ps(r.q[i]), _mm512_set1_ps(1.0f / ACT_PLANE)));
-            __m512i taken = _mm512_mullo_epi32(high, _mm512_set1_epi32(ACT_PLANE));
-            store_bytes(out->high.q + 16 * i, high);
-            store_bytes(out->low + 16 * i, _mm512_sub_epi32(r.q[i], taken));
-        }
-    }
-}
-
 /* ---- the table ---- */
 
 #define PANELS(plain, min, half, half_min)                                                         \
@@ -549,7 +422,7 @@ static void act_row16_avx512(const float *x, int blocks, uint8_t *records, size_
     }
 
 const struct matrix_ops matrix_ops_avx512 = {
-    .tile = {[ACT_INT8] = 8, [ACT_INT16] = 6, [ACT_TILED] = 12},
+    .tile = {[ACT_INT8] = 8, [ACT_INT16] = 4, [ACT_TILED] = 12},
     .direct_tiles = INT_MAX,
     .act_row = {act_row8_avx512, act_row16_avx512},
     .expand =
@@ -583,8 +456,8 @@ const struct matrix_ops matrix_ops_avx512 = {
         },
     .floats =
         {
-            [FORMAT_F32] = floats_f32,
-            [FORMAT_F16] = floats_f16,
-            [FORMAT_BF16] = floats_bf16,
+            [FORMAT_F32] = floats_f32_avx512,
+            [FORMAT_F16] = floats_f16_avx512,
+            [FORMAT_BF16] = floats_bf16_avx512,
         },
 };

@@ -1,36 +1,54 @@
 #include "kernels/ops.h"
 
-/* Where the bits of code (quad j) go in a group's plane of values: `byte` counts row * 4 + k % 4.
- */
-static void put_bits(uint8_t *plane, enum values_kind kind, int j, int byte, int code)
+/* A quad of one row is four codes in a word; shifts and masks keep to their bytes. */
+static void put_word(uint8_t *plane, int vector, int row, uint32_t word)
 {
-    uint8_t *high = plane + byte + (kind == VALUES_3 ? 128 : 256);
-    switch (kind) {
-    case VALUES_8:
-        plane[j * QUAD_BYTES + byte] = (uint8_t)code;
-        return;
-    case VALUES_3:
-        *high |= (uint8_t)((code >> 2) << j);
-        /* fallthrough */
-    case VALUES_2:
-        plane[j / 4 * QUAD_BYTES + byte] |= (uint8_t)((code & 3) << 2 * (j % 4));
-        return;
-    case VALUES_5:
-        *high |= (uint8_t)((code >> 4) << j);
-        break;
-    case VALUES_6:
-        high[j / 4 * QUAD_BYTES] |= (uint8_t)((code >> 4) << 2 * (j % 4));
-        break;
-    default:
-        break;
+    memcpy(plane + vector * QUAD_BYTES + row * 4, &word, sizeof word);
+}
+
+/* Bits [from, from + 2) of every code. */
+static void put_pairs(uint8_t *plane, int row, const uint32_t *quads, int from)
+{
+    for (int v = 0; v < 2; v++) {
+        uint32_t word = 0;
+        for (int j = 0; j < 4; j++)
+            word |= (quads[4 * v + j] >> from & 0x03030303) << 2 * j;
+        put_word(plane, v, row, word);
     }
-    plane[j % 4 * QUAD_BYTES + byte] |= (uint8_t)((code & 15) << 4 * (j / 4));
+}
+
+static void put_ones(uint8_t *plane, int row, const uint32_t *quads, int from)
+{
+    uint32_t word = 0;
+    for (int j = 0; j < QUADS; j++)
+        word |= (quads[j] >> from & 0x01010101) << j;
+    put_word(plane, 0, row, word);
+}
+
+static void put_nibbles(uint8_t *plane, int row, const uint32_t *quads)
+{
+    for (int v = 0; v < 4; v++)
+        put_word(plane, v, row, (quads[v] & 0x0f0f0f0f) | (quads[v + 4] & 0x0f0f0f0f) << 4);
 }
 
 static void put_values(uint8_t *plane, enum values_kind kind, int row, const struct codes *c)
 {
-    for (int k = 0; k < 32; k++)
-        put_bits(plane, kind, k / 4, row * 4 + k % 4, c->code[k]);
+    uint32_t quads[QUADS];
+    memcpy(quads, c->code, sizeof quads);
+    if (kind == VALUES_8) {
+        for (int j = 0; j < QUADS; j++)
+            put_word(plane, j, row, quads[j]);
+    } else if (kind == VALUES_2 || kind == VALUES_3) {
+        put_pairs(plane, row, quads, 0);
+        if (kind == VALUES_3)
+            put_ones(plane + 2 * QUAD_BYTES, row, quads, 2);
+    } else {
+        put_nibbles(plane, row, quads);
+        if (kind == VALUES_5)
+            put_ones(plane + 4 * QUAD_BYTES, row, quads, 4);
+        if (kind == VALUES_6)
+            put_pairs(plane + 4 * QUAD_BYTES, row, quads, 4);
+    }
 }
 
 static void put_u16(uint8_t *p, int row, uint16_t v)
@@ -76,23 +94,37 @@ static void pack_codes(struct matrix *m, const struct codec *codec, int row, uin
     }
 }
 
-static void pack_floats(struct matrix *m, int row, uint8_t *group)
+/* Values [k0, k1) of one row. */
+static void pack_floats(const struct matrix *m, int row, int k0, int k1, uint8_t *group)
 {
-    size_t bytes = (size_t)format_infos[m->format].block_bytes;
-    const uint8_t *source = m->source + (size_t)row * m->source_stride;
+    bool two = format_infos[m->format].block_bytes == 2;
+    size_t bytes = two ? 2 : 4;
+    const uint8_t *from = m->source + (size_t)row * m->source_stride;
     uint8_t *to = group + (size_t)(row % MATRIX_GROUP) * bytes;
-    for (int k = 0; k < m->cols; k++)
-        memcpy(to + (size_t)k * MATRIX_GROUP * bytes, source + (size_t)k * bytes, bytes);
+    for (size_t k = (size_t)k0; k < (size_t)k1; k++)
+        if (two)
+            memcpy(to + k * MATRIX_GROUP * 2, from + k * 2, 2);
+        else
+            memcpy(to + k * MATRIX_GROUP * 4, from + k * 4, 4);
+}
+
+static void pack_float_group(const struct matrix *m, int row0, int row1, uint8_t *group)
+{
+    enum { PIECE = 64 }; /* 16 rows of it stay in the first level while they are interleaved */
+    for (int k = 0; k < m->cols; k += PIECE)
+        for (int row = row0; row < row1; row++)
+            pack_floats(m, row, k, k + PIECE < m->cols ? k + PIECE : m->cols, group);
 }
 
 void pack_group(struct matrix *m, int row0)
 {
     const struct codec *codec = codecs[m->format];
     uint8_t *group = m->packed + (size_t)(row0 / MATRIX_GROUP) * m->group_bytes;
-    memset(group, 0, m->group_bytes); /* rows that do not exist are zeros */
-    for (int row = row0; row < row0 + MATRIX_GROUP && row < m->rows; row++)
-        if (codec->values == VALUES_FLOAT)
-            pack_floats(m, row, group);
-        else
-            pack_codes(m, codec, row, group);
+    int row1 = row0 + MATRIX_GROUP < m->rows ? row0 + MATRIX_GROUP : m->rows;
+    if (row1 - row0 < MATRIX_GROUP)
+        memset(group, 0, m->group_bytes); /* rows that do not exist are zeros */
+    if (codec->values == VALUES_FLOAT)
+        pack_float_group(m, row0, row1, group);
+    for (int row = row0; row < row1 && codec->values != VALUES_FLOAT; row++)
+        pack_codes(m, codec, row, group);
 }

@@ -9,7 +9,6 @@
 
 /* `ropewalk serve FILE`: the engine behind the HTTP front end. */
 
-#define VERSION       "0.1.0"
 #define ITL_TARGET_MS 100
 
 struct serve {
@@ -60,7 +59,7 @@ static struct server_config front_config(struct serve *s)
     const struct settings *t = s->settings;
     struct server_config c = server_config_default;
     c.model = s->session.model;
-    c.version = VERSION;
+    c.version = PROGRAM_VERSION;
     c.host = t->unix_socket ? NULL : t->host;
     c.port = t->port;
     c.unix_path = t->unix_socket;
@@ -71,6 +70,7 @@ static struct server_config front_config(struct serve *s)
     c.n_api_keys = t->api_key.n;
     c.api_key_file = t->api_key_file;
     c.open_metrics = t->open_metrics;
+    c.page = t->page;
     c.cors_origins = join(&s->cors, &t->cors_origins);
     c.allowed_hosts = join(&s->hosts, &t->allowed_hosts);
     c.max_logprobs = t->max_logprobs;
@@ -106,6 +106,7 @@ static int start(struct serve *s, struct err *err)
         .most_sequences = s->settings->parallel,
         .most_queued = s->settings->max_queue,
         .itl_target_ms = ITL_TARGET_MS,
+        .nice = s->session.nice,
         .notify = server_notify,
         .notify_arg = s->server,
     };

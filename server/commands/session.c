@@ -10,8 +10,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* The program, its libraries, threads and small buffers, measured with some room. */
-#define PROCESS_BYTES ((size_t)24 << 20)
+/* The program, its libraries, threads and small buffers; and each token of the tokenizer. Both
+ * measured, with some room. */
+#define PROCESS_BYTES ((size_t)20 << 20)
+#define TOKEN_BYTES   ((size_t)96)
 
 static int read_file(const char *path, char **out, struct err *err)
 {
@@ -43,7 +45,7 @@ static int open_model(struct session *s, const struct settings *settings, struct
         .path = settings->model,
         .window = settings->window,
         .kernels = settings->kernels,
-        .kv_type = (enum kv_type)kv_type_from_name(settings->kv),
+        .kv = settings->kv,
         .context = settings->ctx,
         .batch_tokens = settings->batch_tokens,
         .activation_bits = settings->activation_bits,
@@ -69,7 +71,7 @@ static void divide(struct session *s, size_t total)
         .weights = p->weight_bytes,
         .scratch = p->scratch_bytes,
         .logits = (MODEL_LOGIT_ROWS + 1) * (size_t)p->vocabulary * sizeof(float),
-        .process = PROCESS_BYTES,
+        .process = PROCESS_BYTES + TOKEN_BYTES * (size_t)p->vocabulary,
     };
     size_t fixed = fixed_bytes(b);
     if (total <= fixed)
@@ -85,6 +87,7 @@ int session_plan(struct session *s, const struct settings *settings, struct err 
     *s = (struct session){0};
     machine_read("", &s->machine);
     s->threads = settings->threads ? settings->threads : machine_threads(&s->machine);
+    s->nice = settings->nice;
     int rc = open_model(s, settings, err);
     if (rc == 0)
         divide(s, settings->memory ? settings->memory : machine_memory_budget(&s->machine));
@@ -141,7 +144,7 @@ int session_load(struct session *s, size_t most_kv_bytes, struct err *err)
     kv.arena_bytes = s->budget.arena;
     if (most_kv_bytes && most_kv_bytes < kv.arena_bytes)
         kv.arena_bytes = most_kv_bytes;
-    int rc = pool_create(s->threads, &s->pool, err);
+    int rc = pool_create(s->threads, s->nice, &s->pool, err);
     if (rc == 0)
         rc = model_load(s->model, s->pool, NULL, NULL, err);
     if (rc == 0)

@@ -4,9 +4,13 @@
 
 void terminal_init(struct terminal *t)
 {
+    pthread_condattr_t clock; /* one that nobody sets */
     *t = (struct terminal){0};
     pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->wake, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&t->wake, &clock);
+    pthread_condattr_destroy(&clock);
 }
 
 void terminal_finish(struct terminal *t)
@@ -28,7 +32,7 @@ void terminal_notify(void *arg)
 static void wait_for_news(struct terminal *t)
 {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += 50000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;

@@ -1,0 +1,50 @@
+#ifndef MODEL_KERNELS_AVX2_H
+#define MODEL_KERNELS_AVX2_H
+
+#include "kernels/ops.h"
+
+#include <immintrin.h>
+
+/* What the kernels of this level share. Loops over tokens and groups have constant bounds once
+ * inlined; unrolled, their arrays are registers. */
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+/* Rows are taken in halves of a group: [half][token]. */
+enum { MOST = 6 }; /* tokens of a tile */
+
+void act_row8_avx2(const float *x, int blocks, uint8_t *records, size_t step);
+void act_row16_avx2(const float *x, int blocks, uint8_t *records, size_t step);
+
+extern core_fn *const floats_f32_avx2[TILE_MAX + 1], *const floats_f16_avx2[TILE_MAX + 1],
+                                                         *const floats_bf16_avx2[TILE_MAX + 1];
+
+INLINE __m256i rows_mask(int rows)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(rows), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+INLINE void load_acc(__m256 (*acc)[MOST], const struct core *c, int g, int tokens)
+{
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        int row = 16 * g + 8 * h;
+        UNROLL for (int t = 0; t < tokens; t++)
+            acc[h][t] = c->more ? _mm256_maskload_ps(c->out + (size_t)t * c->out_stride + row,
+                                                     rows_mask(c->rows - row))
+                                : _mm256_setzero_ps();
+    }
+}
+
+INLINE void store_acc(__m256 (*acc)[MOST], const struct core *c, int g, int tokens)
+{
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        int row = 16 * g + 8 * h;
+        UNROLL for (int t = 0; t < tokens; t++) _mm256_maskstore_ps(
+            c->out + (size_t)t * c->out_stride + row, rows_mask(c->rows - row), acc[h][t]);
+    }
+}
+
+#endif

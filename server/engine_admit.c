@@ -1,0 +1,280 @@
+#include "engine_state.h"
+
+#include "log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Who begins and who ends: waiting requests become running sequences, sequences get and lose their
+ * place in the cache. */
+
+/* ---- ends ---- */
+
+static void end_request(struct engine *e, struct request *r)
+{
+    r->job->times.finished = engine_clock();
+    engine_send(e, r->job, r->done);
+    job_unref(r->job);
+    free(r);
+}
+
+void engine_fail(struct request *r, int code, const char *text)
+{
+    r->finished = true;
+    if (r->done->error)
+        return;
+    r->done->error = code;
+    r->done->text = strdup(text);
+    r->done->text_bytes = r->done->text ? strlen(text) : 0;
+}
+
+void engine_fail_memory(struct request *r)
+{
+    engine_fail(r, ERR_NOMEM, "the server is out of memory");
+}
+
+static void remove_running(struct engine *e, struct sequence *s)
+{
+    int i = 0;
+    while (e->running[i] != s)
+        i++;
+    memmove(e->running + i, e->running + i + 1,
+            (size_t)(e->n_running - i - 1) * sizeof *e->running);
+    e->n_running--;
+}
+
+void engine_park(struct engine *e, struct sequence *s)
+{
+    if (!s->kv)
+        return;
+    if (kv_seq_ready(s->kv) == kv_seq_length(s->kv))
+        kv_seq_mark(s->kv);
+    kv_seq_close(s->kv);
+    s->kv = NULL;
+    e->releases++;
+}
+
+void engine_finish(struct engine *e, struct sequence *s, enum job_finish finish)
+{
+    struct request *r = s->request;
+    struct job_event *event = engine_event(JOB_FINISH, s->choice);
+    if (event) {
+        stream_take(&s->stream, true, event);
+        event->finish = finish;
+        event->stop_string = s->stop_string;
+        event->stop_token = s->stop_token;
+        event->completion_tokens = s->generated;
+        event->logprob_sum = s->logprob_sum;
+        engine_send(e, r->job, event);
+    } else {
+        engine_fail_memory(r);
+    }
+    e->now.finished[finish]++;
+    engine_park(e, s);
+    remove_running(e, s);
+    sequence_destroy(s);
+    r->live--;
+    if (r->live == 0 && (r->finished || r->started == r->choices))
+        end_request(e, r);
+}
+
+static bool should_drop(const struct request *r)
+{
+    return r->finished || atomic_load(&r->job->cancelled);
+}
+
+static void count_begun(struct engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->queued--;
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void unlink_waiting(struct engine *e, struct request **at)
+{
+    struct request *r = *at;
+    *at = r->next;
+    if (!*at)
+        e->waiting_last = at;
+    e->n_waiting--;
+}
+
+static void drop_waiting(struct engine *e)
+{
+    struct request **at = &e->waiting;
+    while (*at) {
+        struct request *r = *at;
+        if (!should_drop(r)) {
+            at = &r->next;
+            continue;
+        }
+        unlink_waiting(e, at);
+        if (r->started == 0)
+            count_begun(e);
+        r->finished = true;
+        if (r->live == 0)
+            end_request(e, r);
+    }
+}
+
+static bool out_of_time(const struct sequence *s, int64_t now)
+{
+    const struct job *j = s->request->job;
+    return j->request.max_seconds > 0 &&
+           (double)(now - j->times.submitted) * 1e-9 >= j->request.max_seconds;
+}
+
+void engine_drop(struct engine *e)
+{
+    int64_t now = engine_clock();
+    for (int i = e->n_running - 1; i >= 0; i--) {
+        struct sequence *s = e->running[i];
+        if (should_drop(s->request))
+            engine_finish(e, s, FINISH_CANCELLED);
+        else if (out_of_time(s, now))
+            engine_finish(e, s, FINISH_LENGTH);
+    }
+    drop_waiting(e);
+}
+
+/* ---- beginnings ---- */
+
+void engine_accept(struct engine *e, struct job *j)
+{
+    struct request *r = calloc(1, sizeof *r);
+    struct job_event *done = engine_event(JOB_DONE, 0);
+    if (!r || !done) {
+        /* Without memory even for this the front end would wait for ever; there is nothing left to
+         * do but say so. */
+        log_error("out of memory: request %llu is lost", (unsigned long long)j->id);
+        free(r);
+        free(done);
+        job_unref(j);
+        return;
+    }
+    r->job = j;
+    r->done = done;
+    r->turn = sched_turn((double)j->times.submitted * 1e-9, j->request.priority);
+    r->choices = j->request.n_prompts * j->request.candidates;
+    *e->waiting_last = r;
+    e->waiting_last = &r->next;
+    e->n_waiting++;
+}
+
+static int count_running(const struct engine *e, uint64_t tenant)
+{
+    int n = 0;
+    for (int i = 0; i < e->n_running; i++)
+        n += e->running[i]->request->job->request.tenant == tenant;
+    return n;
+}
+
+/* The link to the request that begins next. */
+static struct request **next_waiting(struct engine *e)
+{
+    int n = 0;
+    for (const struct request *r = e->waiting; r && n < e->config.most_queued; r = r->next, n++) {
+        e->turns[n] = r->turn;
+        e->counts[n] = count_running(e, r->job->request.tenant);
+    }
+    struct request **at = &e->waiting;
+    for (int next = sched_next(e->turns, e->counts, n); next > 0; next--)
+        at = &(*at)->next;
+    return at;
+}
+
+/* Choices of one request keep their order; of equal turns the one that came first goes first. */
+static void insert_running(struct engine *e, struct sequence *s)
+{
+    int i = e->n_running++;
+    for (; i > 0 && e->running[i - 1]->turn > s->turn; i--)
+        e->running[i] = e->running[i - 1];
+    e->running[i] = s;
+}
+
+static void begin_choice(struct engine *e)
+{
+    struct request **at = next_waiting(e), *r = *at;
+    struct sequence *s;
+    struct err err;
+    if (r->started == 0) {
+        count_begun(e);
+        r->job->times.started = engine_clock();
+    }
+    int rc = sequence_create(r, e->tokenizer, e->context, &s, &err);
+    if (rc) {
+        engine_fail(r, rc, err.text);
+    } else {
+        insert_running(e, s);
+        r->live++;
+    }
+    r->started++;
+    if (r->started < r->choices && !r->finished)
+        return;
+    unlink_waiting(e, at);
+    if (r->live == 0)
+        end_request(e, r);
+}
+
+/* ---- a place in the cache ---- */
+
+static bool others_hold_memory(const struct engine *e, const struct sequence *s)
+{
+    for (int i = 0; i < e->n_running; i++)
+        if (e->running[i] != s && e->running[i]->kv)
+            return true;
+    return false;
+}
+
+/* Room for what it has still to compute, and for every running sequence to go on by a block,
+ * without taking anything from them. */
+static bool has_room(struct engine *e, const struct sequence *s)
+{
+    struct kv_stats st;
+    kv_stats(e->config.cache, &st);
+    size_t attached = model_kv_bytes(e->plan, kv_seq_length(s->kv));
+    size_t needed = model_kv_bytes(e->plan, s->n + 1) - attached;
+    size_t growth = (size_t)e->n_running * model_kv_bytes(e->plan, 1);
+    return needed + growth <= st.bytes_free + st.bytes_cached;
+}
+
+/* False: it has to wait for memory. */
+static bool open_sequence(struct engine *e, struct sequence *s)
+{
+    struct err err;
+    struct kv_match match;
+    if (s->refused_at == e->releases + 1)
+        return false; /* nothing has become free since */
+    int rc = kv_seq_open(e->config.cache, s->salt, s->tokens, s->n, sequence_reusable(s), &s->kv,
+                         &match, &err);
+    if (rc) {
+        engine_fail(s->request, rc, err.text);
+        return true;
+    }
+    if (others_hold_memory(e, s) && !has_room(e, s)) {
+        kv_seq_close(s->kv);
+        s->kv = NULL;
+        s->refused_at = e->releases + 1;
+        return false;
+    }
+    s->miss = s->opened ? s->miss : match.miss;
+    s->opened = true;
+    return true;
+}
+
+void engine_admit(struct engine *e)
+{
+    while (e->waiting && e->n_running < e->config.most_sequences)
+        begin_choice(e);
+    for (int i = 0; i < e->n_running; i++)
+        if (!e->running[i]->kv && !open_sequence(e, e->running[i]))
+            break; /* nobody overtakes: the first in line gets the room that comes free */
+}
+
+void engine_shift(struct engine *e, struct sequence *s)
+{
+    engine_park(e, s);
+    sequence_shift(s, e->context);
+    /* Its positions no longer follow from what was said: nobody shares with it. */
+    s->salt = ++e->salts | (uint64_t)1 << 63;
+}

@@ -1,0 +1,78 @@
+#ifndef SERVER_ENGINE_STATE_H
+#define SERVER_ENGINE_STATE_H
+
+#include "engine.h"
+#include "schedule.h"
+#include "sequence.h"
+
+/* The engine's inside, for its files: engine.c (threads and life), engine_admit.c (who begins and
+ * who ends), engine_step.c (a step), engine_report.c (what is told). Engine thread, unless it says
+ * otherwise. */
+
+/* A row of the step whose logits are wanted: to draw the next token, or to score a prompt token. */
+struct want {
+    struct sequence *s;
+    int row, position;
+};
+
+struct engine {
+    struct engine_config config;
+    const struct model_plan *plan;
+    const struct tokenizer *tokenizer;
+    int context;
+    pthread_t thread;
+    /* from any thread, under `lock` */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct job *incoming, **incoming_last;
+    int queued; /* jobs accepted that have not begun */
+    bool stop, poke;
+    struct engine_stats stats;
+    /* news, under `news_lock` */
+    pthread_mutex_t news_lock;
+    struct job *news;
+    bool has_news;
+    /* Held by the engine thread except while the model computes: then nothing below changes, and
+     * engine_debug may look. */
+    pthread_mutex_t state_lock;
+    struct request *waiting, **waiting_last; /* in the order of their arrival */
+    int n_waiting;
+    struct sequence **running; /* [most_sequences], in the order of their turns */
+    int n_running;
+    uint64_t releases; /* counts whenever memory of the cache has become free */
+    uint64_t salts;    /* private salts given out */
+    struct sched_seq *views;
+    struct batch_item *items;
+    struct want *wants;
+    double *turns; /* [most_queued]: for sched_next */
+    int *counts;
+    float *logits, *raw;
+    double prompt_ms_per_token, decode_ms;
+    struct engine_stats now;
+};
+
+int64_t engine_clock(void); /* nanoseconds of CLOCK_MONOTONIC */
+
+/* ---- engine_admit.c ---- */
+void engine_accept(struct engine *e, struct job *j); /* takes the caller's reference */
+void engine_drop(struct engine *e); /* cancelled, failed and overdue requests leave */
+void engine_admit(struct engine *e);
+void engine_finish(struct engine *e, struct sequence *s, enum job_finish finish);
+/* The request cannot go on: its error is told with JOB_DONE; engine_drop ends its choices. */
+void engine_fail(struct request *r, int code, const char *text);
+void engine_fail_memory(struct request *r);
+/* Takes a sequence's cache away; it is opened again later. */
+void engine_park(struct engine *e, struct sequence *s);
+/* A sequence that has filled the context goes on with its first tokens and its latest half. */
+void engine_shift(struct engine *e, struct sequence *s);
+
+/* ---- engine_step.c ---- */
+void engine_step(struct engine *e);
+
+/* ---- engine_report.c ---- */
+struct job_event *engine_event(enum job_event_kind kind, int choice); /* NULL: out of memory */
+void engine_send(struct engine *e, struct job *j, struct job_event *event);
+void engine_notify(struct engine *e);
+void engine_publish(struct engine *e);
+
+#endif

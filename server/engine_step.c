@@ -1,0 +1,338 @@
+#include "engine_state.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A step: every running sequence's next token and chunks of prompts, in one batch. */
+
+#define LEAST_PROMPT_BUDGET 32
+
+/* ---- the batch ---- */
+
+static void view(struct engine *e, struct sequence *s, struct sched_seq *v)
+{
+    (void)e;
+    int left = sequence_left(s);
+    bool decoding = s->generated > 0 && left == 1;
+    if (!decoding && kv_seq_ready(s->kv) == kv_seq_length(s->kv)) {
+        kv_seq_rematch(s->kv, s->tokens, s->n, sequence_reusable(s));
+        left = sequence_left(s);
+    }
+    *v = (struct sched_seq){
+        .left = left,
+        .decoding = decoding,
+        .waiting = !decoding && kv_seq_producer(s->kv) != NULL,
+        .holds = true,
+        .tenant = s->request->job->request.tenant,
+        .turn = s->turn,
+        .tag = s,
+    };
+}
+
+static void lend_turns(struct engine *e, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct sequence *waiter = e->views[i].tag;
+        const struct kv_seq *producer = e->views[i].waiting ? kv_seq_producer(waiter->kv) : NULL;
+        for (int j = 0; producer && j < n; j++)
+            if (((const struct sequence *)e->views[j].tag)->kv == producer)
+                sched_lend(e->views, i, j);
+    }
+}
+
+static int list_views(struct engine *e)
+{
+    int n = 0;
+    for (int i = 0; i < e->n_running; i++) {
+        e->running[i]->grant = 0;
+        if (e->running[i]->kv)
+            view(e, e->running[i], &e->views[n++]);
+    }
+    lend_turns(e, n);
+    return n;
+}
+
+/* Takes the cache away from the last in line that comes after `needy`; false: there is none. */
+static bool preempt(struct engine *e, int needy, int n)
+{
+    int victim = sched_victim(e->views, n, needy);
+    if (victim < 0)
+        return false;
+    engine_park(e, e->views[victim].tag);
+    e->views[victim].grant = 0;
+    e->views[victim].holds = false;
+    e->now.preemptions++;
+    return true;
+}
+
+/* Room for the granted tokens: a shorter chunk will do; if even that finds none, somebody later in
+ * line gives way. */
+static bool extend(struct engine *e, int i, int n)
+{
+    struct sequence *s = e->views[i].tag;
+    const int32_t *tokens = s->tokens + kv_seq_length(s->kv);
+    while (kv_seq_extend(s->kv, tokens, e->views[i].grant)) {
+        if (e->views[i].grant > KV_BLOCK_TOKENS)
+            e->views[i].grant = KV_BLOCK_TOKENS;
+        else if (!preempt(e, i, n))
+            return false;
+    }
+    return true;
+}
+
+/* In the order of turns, so that whoever is preempted has not been put into the batch. */
+static int build_batch(struct engine *e)
+{
+    int n = list_views(e), items = 0, row = 0;
+    const struct sched_limits limits = {
+        .step_tokens = e->config.step_tokens,
+        .prompt_tokens = sched_prompt_budget(e->config.itl_target_ms, e->decode_ms,
+                                             e->prompt_ms_per_token, LEAST_PROMPT_BUDGET,
+                                             e->config.step_tokens),
+    };
+    sched_plan(e->views, n, &limits);
+    for (int i = 0; i < n; i++) {
+        struct sequence *s = e->views[i].tag;
+        if (e->views[i].grant == 0 || !s->kv)
+            continue;
+        s->position = kv_seq_length(s->kv);
+        if (!extend(e, i, n))
+            continue;
+        s->grant = e->views[i].grant;
+        s->first_row = row;
+        row += s->grant;
+        e->items[items++] = (struct batch_item){
+            .seq = s->kv,
+            .tokens = s->tokens + s->position,
+            .n = s->grant,
+            .position = s->position,
+        };
+    }
+    return items;
+}
+
+/* ---- what comes of it ---- */
+
+static int fill_token(struct engine *e, const float *logits, int32_t id, int top,
+                      struct job_token *out)
+{
+    int vocab = e->plan->vocabulary;
+    double log_sum;
+    int k = top < 0 ? vocab : top;
+    *out = (struct job_token){.id = id};
+    if (k > 0) {
+        out->top = malloc((size_t)k * sizeof *out->top);
+        if (!out->top)
+            return ERR_NOMEM;
+        out->n_top = logprobs_top(logits, vocab, top, out->top, &log_sum);
+    } else {
+        log_sum = logits_log_sum(logits, vocab);
+    }
+    out->logprob = logits_logprob(logits[id], log_sum);
+    return 0;
+}
+
+/* Sends one prompt token with its log-probability; `logits` NULL for the first, which nothing
+ * predicts. */
+static void score_token(struct engine *e, struct sequence *s, const float *logits)
+{
+    struct job_token token = {.id = s->tokens[s->scored], .logprob = NAN};
+    struct job_event *event = engine_event(JOB_PROMPT, s->choice);
+    int rc = event ? 0 : ERR_NOMEM;
+    if (rc == 0 && logits)
+        rc = fill_token(e, logits, token.id, s->request->job->request.prompt_logprobs, &token);
+    if (rc == 0) {
+        struct stream one;
+        stream_init(&one, &(struct stream_stops){0});
+        stream_push(&one, &token, "", 0, false);
+        stream_take(&one, true, event);
+        rc = one.failed ? ERR_NOMEM : 0;
+        stream_finish(&one);
+    }
+    s->scored++;
+    if (rc == 0) {
+        engine_send(e, s->request->job, event);
+    } else {
+        job_event_destroy(event);
+        engine_fail_memory(s->request);
+    }
+}
+
+static void send_text(struct engine *e, struct sequence *s)
+{
+    struct job_event text = {.kind = JOB_TEXT, .choice = s->choice, .stop_token = -1};
+    if (!stream_take(&s->stream, false, &text))
+        return;
+    struct job_event *event = malloc(sizeof *event);
+    if (!event) {
+        free(text.text);
+        free(text.tokens);
+        engine_fail_memory(s->request);
+        return;
+    }
+    *event = text;
+    engine_send(e, s->request->job, event);
+}
+
+static void draw_token(struct engine *e, struct sequence *s, float *logits)
+{
+    const struct job_request *q = &s->request->job->request;
+    struct job_token token = {0};
+    enum job_finish finish = FINISH_NONE;
+    bool wants_logprob = q->logprobs != JOB_NO_LOGPROBS || q->candidates > 1;
+    int rc = 0;
+    if (wants_logprob)
+        memcpy(e->raw, logits, (size_t)e->plan->vocabulary * sizeof *logits);
+    int32_t id = sampler_pick(s->sampler, logits, e->plan->vocabulary);
+    token.id = id;
+    if (wants_logprob)
+        rc = fill_token(e, e->raw, id, q->logprobs == JOB_NO_LOGPROBS ? 0 : q->logprobs, &token);
+    if (s->request->job->times.first_token == 0)
+        s->request->job->times.first_token = engine_clock();
+    e->now.generated_tokens++;
+    if (rc == 0)
+        rc = sequence_accept(s, e->tokenizer, &token, &finish);
+    if (rc)
+        engine_fail_memory(s->request);
+    else if (finish != FINISH_NONE)
+        engine_finish(e, s, finish);
+    else
+        send_text(e, s);
+}
+
+/* The prompt has been computed: now it is known how much of it came from the cache. */
+static void announce(struct engine *e, struct sequence *s)
+{
+    struct job_event *event = engine_event(JOB_STARTED, s->choice);
+    s->announced = true;
+    e->now.prompt_tokens += (uint64_t)s->prompt_n;
+    e->now.prompt_cached_tokens += (uint64_t)(s->prompt_n - s->computed);
+    if (!event) {
+        engine_fail_memory(s->request);
+        return;
+    }
+    event->cached_tokens = s->prompt_n - s->computed;
+    event->miss = s->miss;
+    engine_send(e, s->request->job, event);
+}
+
+static void use_logits(struct engine *e, const struct want *want, float *logits)
+{
+    struct sequence *s = want->s;
+    if (want->position + 1 == s->n)
+        draw_token(e, s, logits);
+    else if (want->position + 1 == s->scored)
+        score_token(e, s, logits);
+}
+
+static int list_wants(struct engine *e)
+{
+    int n = 0;
+    for (int i = 0; i < e->n_running; i++) {
+        struct sequence *s = e->running[i];
+        for (int j = 0; j < s->grant; j++) {
+            int next = s->position + j + 1;
+            bool scores = next < s->prompt_n && s->scored < s->prompt_n && next >= s->scored;
+            bool draws = next == s->n && s->most > 0;
+            if (scores || draws)
+                e->wants[n++] = (struct want){s, s->first_row + j, s->position + j};
+        }
+    }
+    return n;
+}
+
+static void commit(struct engine *e, struct sequence *s)
+{
+    int end = s->position + s->grant;
+    kv_seq_commit(s->kv, end);
+    if (!s->announced)
+        s->computed += s->grant;
+    if (s->scored == 0)
+        score_token(e, s, NULL);
+    if (end >= s->prompt_n && !s->announced) {
+        kv_seq_mark(s->kv);
+        announce(e, s);
+    }
+}
+
+static void use_step(struct engine *e)
+{
+    for (int i = 0; i < e->n_running; i++)
+        if (e->running[i]->grant)
+            commit(e, e->running[i]);
+    int n = list_wants(e);
+    for (int at = 0; at < n; at += MODEL_LOGIT_ROWS) {
+        int rows[MODEL_LOGIT_ROWS], m = n - at < MODEL_LOGIT_ROWS ? n - at : MODEL_LOGIT_ROWS;
+        for (int i = 0; i < m; i++)
+            rows[i] = e->wants[at + i].row;
+        pthread_mutex_unlock(&e->state_lock);
+        model_logits(e->config.model, rows, m, e->logits);
+        pthread_mutex_lock(&e->state_lock);
+        for (int i = 0; i < m; i++)
+            use_logits(e, &e->wants[at + i], e->logits + (size_t)i * (size_t)e->plan->vocabulary);
+    }
+}
+
+/* Prompts that were only to be scored end here; what has filled the context ends or shifts. */
+static void end_full(struct engine *e)
+{
+    for (int i = e->n_running - 1; i >= 0; i--) {
+        struct sequence *s = e->running[i];
+        if (s->most <= 0 && s->kv && sequence_left(s) == 0)
+            engine_finish(e, s, FINISH_LENGTH);
+        else if (s->n >= e->context && s->generated < s->most)
+            engine_shift(e, s);
+    }
+}
+
+/* ---- speed ---- */
+
+static double smooth(double old, double now)
+{
+    return old > 0 ? 0.8 * old + 0.2 * now : now;
+}
+
+/* A step of decodes alone tells their cost; what a step with prompts takes longer is the prompts'.
+ */
+static void measure(struct engine *e, int64_t ns)
+{
+    int decodes = 0, prompt = 0;
+    double ms = (double)ns * 1e-6;
+    for (int i = 0; i < e->n_running; i++) {
+        const struct sequence *s = e->running[i];
+        if (s->grant == 1 && s->generated > 0)
+            decodes++;
+        else
+            prompt += s->grant;
+    }
+    if (prompt == 0 && decodes)
+        e->decode_ms = smooth(e->decode_ms, ms);
+    double rest = decodes ? ms - e->decode_ms : ms;
+    if (prompt >= LEAST_PROMPT_BUDGET / 2 && rest > 0)
+        e->prompt_ms_per_token = smooth(e->prompt_ms_per_token, rest / prompt);
+    e->now.steps++;
+    e->now.step_tokens += (uint64_t)(decodes + prompt);
+    e->now.prompt_computed_tokens += (uint64_t)prompt;
+}
+
+void engine_step(struct engine *e)
+{
+    int items = build_batch(e);
+    if (items == 0) {
+        /* engine_create checked that every request fits alone, so the first in line can always go
+         * on. */
+        if (!e->running[0]->request->finished)
+            engine_fail(e->running[0]->request, ERR_LIMIT,
+                        "the cache has no room for this request");
+        return;
+    }
+    const struct batch batch = {.items = e->items, .n_items = items};
+    int64_t start = engine_clock();
+    pthread_mutex_unlock(&e->state_lock);
+    model_step(e->config.model, &batch);
+    pthread_mutex_lock(&e->state_lock);
+    measure(e, engine_clock() - start);
+    use_step(e);
+    end_full(e);
+}
