@@ -43,7 +43,11 @@ int engine_context(const struct engine *e);
 /* A consistent copy for /metrics; any thread. */
 struct engine_stats {
     int running, waiting; /* jobs waiting to start, sequences running */
-    uint64_t prompt_tokens, prompt_cached_tokens, prompt_computed_tokens, generated_tokens;
+    /* Of every sequence's prompt: tokens = cached + computed. What is computed again after a
+     * preemption or a shift is none of these. */
+    uint64_t prompt_tokens, prompt_cached_tokens, prompt_computed_tokens, recomputed_tokens;
+    uint64_t generated_tokens;
+    uint64_t misses[KV_MISS_COUNT]; /* prompts by the reason why no more of them was cached */
     uint64_t preemptions, steps, step_tokens;
     uint64_t finished[4]; /* by enum job_finish */
     double kv_usage;      /* 0 .. 1: bytes in use by running sequences / arena */

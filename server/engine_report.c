@@ -23,8 +23,8 @@ void engine_send(struct engine *e, struct job *j, struct job_event *event)
         j->next_news = e->news;
         e->news = j;
     }
-    e->has_news = true;
     pthread_mutex_unlock(&e->news_lock);
+    e->told = true;
 }
 
 struct job *engine_take_news(struct engine *e)
@@ -32,7 +32,6 @@ struct job *engine_take_news(struct engine *e)
     pthread_mutex_lock(&e->news_lock);
     struct job *list = e->news;
     e->news = NULL;
-    e->has_news = false;
     for (struct job *j = list; j; j = j->next_news)
         j->listed = false;
     pthread_mutex_unlock(&e->news_lock);
@@ -41,11 +40,9 @@ struct job *engine_take_news(struct engine *e)
 
 void engine_notify(struct engine *e)
 {
-    pthread_mutex_lock(&e->news_lock);
-    bool news = e->has_news;
-    pthread_mutex_unlock(&e->news_lock);
-    if (news && e->config.notify)
+    if (e->told && e->config.notify)
         e->config.notify(e->config.notify_arg);
+    e->told = false;
 }
 
 void engine_publish(struct engine *e)
@@ -59,7 +56,8 @@ void engine_publish(struct engine *e)
     e->now.tokens_per_second_decode = e->decode_ms > 0 ? 1e3 / e->decode_ms : 0;
     pthread_mutex_lock(&e->lock);
     e->stats = e->now;
-    e->stats.waiting = e->queued;
+    e->queued -= e->begun;
+    e->begun = 0;
     pthread_mutex_unlock(&e->lock);
 }
 
