@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define VERSION "0.1.0"
 
 static int (*const commands[COMMAND_COUNT])(const struct settings *) = {
     [COMMAND_SERVE] = command_serve,   [COMMAND_RUN] = command_run,
@@ -80,7 +79,7 @@ int program_main(int argc, char **argv)
         return 0;
     }
     if (!strcmp(name, "--version")) {
-        puts("ropewalk " VERSION);
+        puts("ropewalk " PROGRAM_VERSION);
         return 0;
     }
     if (!strcmp(name, "settings")) {

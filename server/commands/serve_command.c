@@ -9,7 +9,6 @@
 
 /* `ropewalk serve FILE`: the engine behind the HTTP front end. */
 
-#define VERSION       "0.1.0"
 #define ITL_TARGET_MS 100
 
 struct serve {
@@ -56,7 +55,7 @@ static struct server_config front_config(struct serve *s)
     const struct settings *t = s->settings;
     struct server_config c = server_config_default;
     c.model = s->session.model;
-    c.version = VERSION;
+    c.version = PROGRAM_VERSION;
     c.host = t->unix_socket ? NULL : t->host;
     c.port = t->port;
     c.unix_path = t->unix_socket;
