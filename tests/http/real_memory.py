@@ -9,6 +9,7 @@ pool is full, and under hostile load it stays below; what is refused is refused 
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -42,7 +43,7 @@ class Attack:
     def __init__(self, server, seconds):
         self.server, self.end = server, time.monotonic() + seconds
         self.counts, self.wrong, self.lock = {}, [], threading.Lock()
-        self.threads = []
+        self.threads, self.open = [], set()
 
     def note(self, kind, answer):
         with self.lock:
@@ -65,9 +66,14 @@ class Attack:
 
     def ask(self, kind, body, timeout=20):
         try:
-            self.judge(kind, self.server.post("/v1/completions", body, timeout=timeout))
-        except (OSError, EOFError, TimeoutError) as e:
-            self.note(kind, type(e).__name__)
+            with self.server.connect(timeout) as c:
+                self.open.add(c)
+                c.request("POST", "/v1/completions", body)
+                self.judge(kind, c.response())
+        except (OSError, EOFError) as e:
+            self.note(kind, "left" if self.over() else type(e).__name__)
+        finally:
+            self.open = {o for o in self.open if o.sock.fileno() >= 0}
 
     # ---- the kinds ----
 
@@ -141,6 +147,12 @@ class Attack:
             t = threading.Thread(target=kind, args=(random.Random(i),), daemon=True)
             t.start()
             self.threads.append(t)
+        time.sleep(max(0, self.end - time.monotonic()))
+        for c in list(self.open):  # the attackers leave
+            try:
+                c.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
         for t in self.threads:
             t.join(60 * SLOW)
         for kind, counts in sorted(self.counts.items()):
