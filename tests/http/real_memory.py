@@ -29,6 +29,13 @@ def plan(model, *settings):
     return json.loads(out.stdout)
 
 
+def sanitized():
+    """Sanitizers have a heap of their own and several times the memory."""
+    with open(lib.PROGRAM, "rb") as f:
+        text = f.read()
+    return b"__asan_init" in text or b"__tsan_init" in text
+
+
 def status(pid, field):
     with open(f"/proc/{pid}/status") as f:
         for line in f:
@@ -191,8 +198,7 @@ def test_a_full_pool_takes_what_the_plan_says():
         fill(server, p["memory"]["keys_and_values"] // p["kv_bytes_per_token"], 120, p["vocabulary"])
         rss, total = server.memory(), p["memory"]["budget"]
         print(f"  RSS {rss / MIB:.1f} MiB of {total / MIB:.1f} MiB")
-        if "Sanitizer" not in os.environ.get("ROPEWALK_TEST_BUILD", ""):
-            assert total - 16 * MIB <= rss <= total + total * 3 // 100, (rss, total)
+        assert sanitized() or total - 16 * MIB <= rss <= total, (rss, total)
 
 
 def test_plan_and_log_show_the_same_lines():
@@ -225,7 +231,7 @@ def test_hostile_clients_stay_within_the_budget():
         recovers(server)
         server.alive()
         wait_until(server.idle, 20)
-        assert peak <= p["memory"]["budget"], (peak, p)
+        assert sanitized() or peak <= p["memory"]["budget"], (peak, p)
 
 
 class Running(lib.Server):
