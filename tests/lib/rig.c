@@ -106,9 +106,7 @@ static void wait_ring(struct rig *r, uint64_t rings)
 
 static void drop_news(struct rig *r)
 {
-    struct job *next;
-    for (struct job *j = engine_take_news(r->engine); j; j = next) {
-        next = j->next_news;
+    for (struct job *j = engine_next_news(r->engine); j; j = engine_next_news(r->engine)) {
         job_unref(j);
     }
 }
