@@ -197,9 +197,9 @@ static int cut_after(struct chat_text *text, const json_t *messages, struct api_
     size_t n = want ? json_string_length(content) : 0;
     if (!role || strcmp(role, "assistant") || n == 0)
         return api_invalid(e, "continue_final_message", "the last message must be the assistant's");
-    while (n && strchr(" \n\t\r", want[n - 1])) /* templates trim */
+    while (n && memchr(" \n\t\r", want[n - 1], 4)) /* templates trim */
         n--;
-    for (; n && strchr(" \n\t\r", *want); want++)
+    for (; n && memchr(" \n\t\r", *want, 4); want++)
         n--;
     for (size_t at = text->bytes; n && at-- > 0;)
         if (found_at(text, at, want, n)) {
