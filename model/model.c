@@ -1,5 +1,6 @@
 #include "model.h"
 
+#include "blas.h"
 #include "forward.h"
 #include "mem.h"
 #include "plan.h"
@@ -91,6 +92,11 @@ const struct chat_template *model_chat_template(const struct model *m, struct er
     return m->chat;
 }
 
+int model_variant(const struct model_plan *p, int length)
+{
+    return p->variant_limit && length > p->variant_limit;
+}
+
 size_t model_kv_bytes(const struct model_plan *p, int n)
 {
     size_t total = 0;
@@ -123,6 +129,11 @@ double model_plan_attention_share(const struct model_plan *p, int context)
     }
     int width = p->heads * (p->key_size + p->value_size) / 2;
     return model_attention_share(p->parameters, p->layers, width, seen / bytes);
+}
+
+const char *model_blas_core(void)
+{
+    return blas_better_core();
 }
 
 /* ---- loading ---- */

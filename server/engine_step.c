@@ -102,8 +102,12 @@ static int build_batch(struct engine *e)
         s->grant = e->views[i].grant;
         s->first_row = row;
         row += s->grant;
-        e->items[items++] = (struct batch_item){s->kv, s->tokens + s->position, s->grant,
-                                                s->position};
+        e->items[items++] = (struct batch_item){
+            .seq = s->kv,
+            .tokens = s->tokens + s->position,
+            .n = s->grant,
+            .position = s->position,
+        };
     }
     return items;
 }

@@ -76,7 +76,8 @@ struct key_list {
 };
 
 struct server {
-    const struct server_config *config;
+    const struct server_config *config; /* own_config */
+    struct server_config own_config;
     struct engine *engine;
     const struct tokenizer *tokenizer;
     const struct chat_template *chat_template; /* or NULL, with the reason in template_error */

@@ -150,7 +150,8 @@ int server_create(const struct server_config *config, struct server **out, struc
     struct server *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(err, ERR_NOMEM, "no memory for the server");
-    s->config = config;
+    s->own_config = *config;
+    s->config = &s->own_config;
     s->gone_epoll = s->spare_fd = s->access_fd = -1;
     s->created = (int64_t)time(NULL);
     front_random(s->salt_key, sizeof s->salt_key);

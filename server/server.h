@@ -21,8 +21,8 @@
 
 struct server;
 
-/* Times are in seconds, 0 or NULL means "none" unless it says otherwise. Everything pointed to must
- * outlive the server. */
+/* Times are in seconds, 0 or NULL means "none" unless it says otherwise. The server copies it, but
+ * what it points to must outlive the server. */
 struct server_config {
     const struct model *model; /* for its tokenizer, chat template and plan */
     const char *version;       /* of the program, for system_fingerprint */

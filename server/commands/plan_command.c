@@ -58,7 +58,20 @@ static void print_windows(const struct model_plan *p)
     }
 }
 
-static void print_model(const struct settings *s, const struct model_plan *p)
+/* "f16", or "q8_0 (full), f16 (window)". */
+static void print_types(const struct model_plan *p)
+{
+    bool same = true;
+    for (int g = 1; g < p->kv.groups; g++)
+        same = same && p->kv_types[g] == p->kv_types[0];
+    if (same)
+        printf("%s", kv_type_name(p->kv_types[0]));
+    for (int g = 0; g < p->kv.groups && !same; g++)
+        printf("%s%s (%s)", g ? ", " : "", kv_type_name(p->kv_types[g]), p->kv.group[g].name);
+    putchar('\n');
+}
+
+static void print_model(const struct model_plan *p)
 {
     printf("%s\n", p->name);
     printf("  architecture    %s, %.1f million parameters\n", p->architecture,
@@ -69,8 +82,8 @@ static void print_model(const struct settings *s, const struct model_plan *p)
     print_windows(p);
     printf("  context         %d tokens", p->context);
     printf(p->context == p->trained_context ? "\n" : " (trained: %d)\n", p->trained_context);
-    printf("  keys, values    %s a token, kept as %s\n",
-           size_of((double)p->kv_bytes_per_token).text, s->kv);
+    printf("  keys, values    %s a token, kept as ", size_of((double)p->kv_bytes_per_token).text);
+    print_types(p);
 }
 
 static void print_budget(const struct session *session)
@@ -149,7 +162,9 @@ static json_t *groups_json(const struct model_plan *p)
     json_t *groups = json_array();
     for (int g = 0; g < p->kv.groups; g++)
         json_array_append_new(
-            groups, json_pack("{s:i, s:I}", "window", p->kv.group[g].window, "bytes_per_token",
+            groups, json_pack("{s:s, s:i, s:s, s:I}", "name", p->kv.group[g].name, "window",
+                              p->kv.group[g].window, "type", kv_type_name(p->kv_types[g]),
+                              "bytes_per_token",
                               (json_int_t)(p->kv.group[g].block_bytes / KV_BLOCK_TOKENS)));
     return groups;
 }
@@ -201,7 +216,7 @@ int command_plan(const struct settings *s)
     } else if (s->json) {
         rc = print_json(s, &session);
     } else {
-        print_model(s, model_plan(session.model));
+        print_model(model_plan(session.model));
         print_budget(&session);
         print_contexts(s, &session);
     }

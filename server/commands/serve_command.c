@@ -9,7 +9,6 @@
 
 /* `ropewalk serve FILE`: the engine behind the HTTP front end. */
 
-#define VERSION       "0.1.0"
 #define ITL_TARGET_MS 100
 
 struct serve {
@@ -60,7 +59,7 @@ static struct server_config front_config(struct serve *s)
     const struct settings *t = s->settings;
     struct server_config c = server_config_default;
     c.model = s->session.model;
-    c.version = VERSION;
+    c.version = PROGRAM_VERSION;
     c.host = t->unix_socket ? NULL : t->host;
     c.port = t->port;
     c.unix_path = t->unix_socket;
@@ -107,6 +106,7 @@ static int start(struct serve *s, struct err *err)
         .most_sequences = s->settings->parallel,
         .most_queued = s->settings->max_queue,
         .itl_target_ms = ITL_TARGET_MS,
+        .nice = s->session.nice,
         .notify = server_notify,
         .notify_arg = s->server,
     };

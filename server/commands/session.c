@@ -45,7 +45,7 @@ static int open_model(struct session *s, const struct settings *settings, struct
         .path = settings->model,
         .window = settings->window,
         .kernels = settings->kernels,
-        .kv_type = (enum kv_type)kv_type_from_name(settings->kv),
+        .kv = settings->kv,
         .context = settings->ctx,
         .batch_tokens = settings->batch_tokens,
         .activation_bits = settings->activation_bits,
@@ -87,6 +87,7 @@ int session_plan(struct session *s, const struct settings *settings, struct err 
     *s = (struct session){0};
     machine_read("", &s->machine);
     s->threads = settings->threads ? settings->threads : machine_threads(&s->machine);
+    s->nice = settings->nice;
     int rc = open_model(s, settings, err);
     if (rc == 0)
         divide(s, settings->memory ? settings->memory : machine_memory_budget(&s->machine));
@@ -143,7 +144,7 @@ int session_load(struct session *s, size_t most_kv_bytes, struct err *err)
     kv.arena_bytes = s->budget.arena;
     if (most_kv_bytes && most_kv_bytes < kv.arena_bytes)
         kv.arena_bytes = most_kv_bytes;
-    int rc = pool_create(s->threads, &s->pool, err);
+    int rc = pool_create(s->threads, s->nice, &s->pool, err);
     if (rc == 0)
         rc = model_load(s->model, s->pool, NULL, NULL, err);
     if (rc == 0)

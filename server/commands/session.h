@@ -18,7 +18,7 @@ struct budget {
 
 struct session {
     struct machine machine;
-    int threads;
+    int threads, nice;
     struct model *model;
     struct budget budget;
     struct pool *pool;

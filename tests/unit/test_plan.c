@@ -119,7 +119,7 @@ static void kv_types_have_their_sizes(void **state)
         [KV_F16] = 128, [KV_BF16] = 128, [KV_F32] = 256, [KV_Q8_0] = 68};
     for (int t = 0; t < KV_TYPE_COUNT; t++) {
         struct model_options options = usual();
-        options.kv_type = (enum kv_type)t;
+        options.kv = kv_type_name((enum kv_type)t);
         struct model *m = open_model(&options);
         /* keys and values of 2 heads in 2 layers */
         assert_int_equal(model_plan(m)->kv_bytes_per_token, 8 * bytes[t]);
@@ -353,7 +353,7 @@ static const struct spoiled settings_cases[] = {
      .says = {"llama.rope.scaling.type", "\"spiral\"", "not supported"}},
     {.key = "llama.rope.scaling.type",
      .text = "longrope",
-     .code = ERR_UNSUPPORTED,
+     .code = ERR_FORMAT,
      .says = {"longrope"}},
     {.key = "llama.rope.freq_base", .value = 1, .code = ERR_UNSUPPORTED, .says = {"base 1"}},
     {.key = "general.file_type",
