@@ -107,6 +107,8 @@ static void *engine_main(void *arg)
             cancel_all(e);
         engine_drop(e);
         engine_admit(e);
+        if (e->begun)
+            engine_publish(e); /* a request is always waiting, running or done for who asks */
         if (e->n_running)
             engine_step(e);
         engine_publish(e);
@@ -189,6 +191,7 @@ static struct engine *make(const struct engine_config *config)
         e->config.most_sequences = e->config.step_tokens;
     e->incoming_last = &e->incoming;
     e->waiting_last = &e->waiting;
+    e->changes = 1;
     pthread_mutex_init(&e->lock, NULL);
     pthread_mutex_init(&e->news_lock, NULL);
     pthread_mutex_init(&e->state_lock, NULL);

@@ -34,7 +34,8 @@ int engine_submit(struct engine *e, struct job *job, struct err *err);
 /* Any thread: the client has left. The engine drops the job within one step; JOB_DONE follows. */
 void engine_cancel(struct engine *e, struct job *job);
 /* Jobs that have events since the last call, linked by next_news, with a reference each for the
- * caller to drop. Any one thread. */
+ * caller to drop. Read a job's next_news before job_take: emptying its outbox makes it listable
+ * again. Any one thread. */
 struct job *engine_take_news(struct engine *e);
 
 /* The longest prompt plus answer that can run. */
@@ -43,7 +44,11 @@ int engine_context(const struct engine *e);
 /* A consistent copy for /metrics; any thread. */
 struct engine_stats {
     int running, waiting; /* jobs waiting to start, sequences running */
-    uint64_t prompt_tokens, prompt_cached_tokens, prompt_computed_tokens, generated_tokens;
+    /* Of every sequence's prompt: tokens = cached + computed. What is computed again after a
+     * preemption or a shift is none of these. */
+    uint64_t prompt_tokens, prompt_cached_tokens, prompt_computed_tokens, recomputed_tokens;
+    uint64_t generated_tokens;
+    uint64_t misses[KV_MISS_COUNT]; /* prompts by the reason why no more of them was cached */
     uint64_t preemptions, steps, step_tokens;
     uint64_t finished[4]; /* by enum job_finish */
     double kv_usage;      /* 0 .. 1: bytes in use by running sequences / arena */

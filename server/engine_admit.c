@@ -51,7 +51,17 @@ void engine_park(struct engine *e, struct sequence *s)
         kv_seq_mark(s->kv);
     kv_seq_close(s->kv);
     s->kv = NULL;
-    e->releases++;
+    e->changes++;
+}
+
+void engine_count_prompt(struct engine *e, const struct sequence *s)
+{
+    int had = s->computed + sequence_cached(s);
+    e->now.prompt_tokens += (uint64_t)had;
+    e->now.prompt_computed_tokens += (uint64_t)s->computed;
+    e->now.prompt_cached_tokens += (uint64_t)(had - s->computed);
+    if (had > 0)
+        e->now.misses[s->miss]++;
 }
 
 void engine_finish(struct engine *e, struct sequence *s, enum job_finish finish)
@@ -70,6 +80,8 @@ void engine_finish(struct engine *e, struct sequence *s, enum job_finish finish)
         engine_fail_memory(r);
     }
     e->now.finished[finish]++;
+    if (!s->announced)
+        engine_count_prompt(e, s);
     engine_park(e, s);
     remove_running(e, s);
     sequence_destroy(s);
@@ -81,13 +93,6 @@ void engine_finish(struct engine *e, struct sequence *s, enum job_finish finish)
 static bool should_drop(const struct request *r)
 {
     return r->finished || atomic_load(&r->job->cancelled);
-}
-
-static void count_begun(struct engine *e)
-{
-    pthread_mutex_lock(&e->lock);
-    e->queued--;
-    pthread_mutex_unlock(&e->lock);
 }
 
 static void unlink_waiting(struct engine *e, struct request **at)
@@ -110,7 +115,7 @@ static void drop_waiting(struct engine *e)
         }
         unlink_waiting(e, at);
         if (r->started == 0)
-            count_begun(e);
+            e->begun++;
         r->finished = true;
         if (r->live == 0)
             end_request(e, r);
@@ -198,13 +203,14 @@ static void begin_choice(struct engine *e)
     struct sequence *s;
     struct err err;
     if (r->started == 0) {
-        count_begun(e);
+        e->begun++;
         r->job->times.started = engine_clock();
     }
     int rc = sequence_create(r, e->tokenizer, e->context, &s, &err);
     if (rc) {
         engine_fail(r, rc, err.text);
     } else {
+        s->serial = ++e->serials;
         insert_running(e, s);
         r->live++;
     }
@@ -218,24 +224,32 @@ static void begin_choice(struct engine *e)
 
 /* ---- a place in the cache ---- */
 
-static bool others_hold_memory(const struct engine *e, const struct sequence *s)
+static size_t kv_bytes_wanted(const struct engine *e, const struct sequence *s)
 {
-    for (int i = 0; i < e->n_running; i++)
-        if (e->running[i] != s && e->running[i]->kv)
-            return true;
-    return false;
+    return model_kv_bytes(e->plan, s->n + 1) - model_kv_bytes(e->plan, kv_seq_length(s->kv));
 }
 
-/* Room for what it has still to compute, and for every running sequence to go on by a block,
- * without taking anything from them. */
+/* Room for what it has still to compute, for what those before it have, and for each of them to go
+ * on by a block. Those after it in line give way when it grows. */
 static bool has_room(struct engine *e, const struct sequence *s)
 {
     struct kv_stats st;
     kv_stats(e->config.cache, &st);
-    size_t attached = model_kv_bytes(e->plan, kv_seq_length(s->kv));
-    size_t needed = model_kv_bytes(e->plan, s->n + 1) - attached;
-    size_t growth = (size_t)e->n_running * model_kv_bytes(e->plan, 1);
-    return needed + growth <= st.bytes_free + st.bytes_cached;
+    size_t room = st.bytes_free + st.bytes_cached, block = model_kv_bytes(e->plan, 1);
+    size_t wanted = kv_bytes_wanted(e, s) + block;
+    bool before = true, first = true;
+    for (int i = 0; i < e->n_running; i++) {
+        const struct sequence *other = e->running[i];
+        if (other == s) {
+            before = false;
+        } else if (other->kv && before) {
+            wanted += kv_bytes_wanted(e, other) + block;
+            first = false;
+        } else if (other->kv) {
+            room += model_kv_bytes(e->plan, kv_seq_length(other->kv));
+        }
+    }
+    return first || wanted <= room; /* engine_submit has checked that it fits alone */
 }
 
 /* False: it has to wait for memory. */
@@ -243,20 +257,22 @@ static bool open_sequence(struct engine *e, struct sequence *s)
 {
     struct err err;
     struct kv_match match;
-    if (s->refused_at == e->releases + 1)
-        return false; /* nothing has become free since */
-    int rc = kv_seq_open(e->config.cache, s->salt, s->tokens, s->n, sequence_reusable(s), &s->kv,
-                         &match, &err);
+    if (s->refused_at == e->changes)
+        return false;
+    int rc = kv_seq_open(e->config.cache, s->request->job->request.salt, s->tokens, s->n,
+                         sequence_reusable(s), &s->kv, &match, &err);
     if (rc) {
         engine_fail(s->request, rc, err.text);
         return true;
     }
-    if (others_hold_memory(e, s) && !has_room(e, s)) {
+    if (!has_room(e, s)) {
         kv_seq_close(s->kv);
         s->kv = NULL;
-        s->refused_at = e->releases + 1;
+        s->refused_at = e->changes;
         return false;
     }
+    if (s->shifted)
+        kv_seq_detach(s->kv); /* has nothing yet, so nothing can fail */
     s->miss = s->opened ? s->miss : match.miss;
     s->opened = true;
     return true;
@@ -275,6 +291,4 @@ void engine_shift(struct engine *e, struct sequence *s)
 {
     engine_park(e, s);
     sequence_shift(s, e->context);
-    /* Its positions no longer follow from what was said: nobody shares with it. */
-    s->salt = ++e->salts | (uint64_t)1 << 63;
 }

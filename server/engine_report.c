@@ -15,16 +15,16 @@ struct job_event *engine_event(enum job_event_kind kind, int choice)
 
 void engine_send(struct engine *e, struct job *j, struct job_event *event)
 {
-    job_put(j, event);
-    pthread_mutex_lock(&e->news_lock);
-    if (!j->listed) {
-        j->listed = true;
+    /* Listed when its outbox was empty: a listed job is never linked again before its taker, who
+     * reads next_news first, has emptied the outbox. */
+    if (job_put(j, event)) {
         job_ref(j);
+        pthread_mutex_lock(&e->news_lock);
         j->next_news = e->news;
         e->news = j;
+        pthread_mutex_unlock(&e->news_lock);
     }
-    e->has_news = true;
-    pthread_mutex_unlock(&e->news_lock);
+    e->told = true;
 }
 
 struct job *engine_take_news(struct engine *e)
@@ -32,20 +32,15 @@ struct job *engine_take_news(struct engine *e)
     pthread_mutex_lock(&e->news_lock);
     struct job *list = e->news;
     e->news = NULL;
-    e->has_news = false;
-    for (struct job *j = list; j; j = j->next_news)
-        j->listed = false;
     pthread_mutex_unlock(&e->news_lock);
     return list;
 }
 
 void engine_notify(struct engine *e)
 {
-    pthread_mutex_lock(&e->news_lock);
-    bool news = e->has_news;
-    pthread_mutex_unlock(&e->news_lock);
-    if (news && e->config.notify)
+    if (e->told && e->config.notify)
         e->config.notify(e->config.notify_arg);
+    e->told = false;
 }
 
 void engine_publish(struct engine *e)
@@ -59,7 +54,8 @@ void engine_publish(struct engine *e)
     e->now.tokens_per_second_decode = e->decode_ms > 0 ? 1e3 / e->decode_ms : 0;
     pthread_mutex_lock(&e->lock);
     e->stats = e->now;
-    e->stats.waiting = e->queued;
+    e->queued -= e->begun;
+    e->begun = 0;
     pthread_mutex_unlock(&e->lock);
 }
 

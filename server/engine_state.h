@@ -31,7 +31,6 @@ struct engine {
     /* news, under `news_lock` */
     pthread_mutex_t news_lock;
     struct job *news;
-    bool has_news;
     /* Held by the engine thread except while the model computes: then nothing below changes, and
      * engine_debug may look. */
     pthread_mutex_t state_lock;
@@ -39,8 +38,10 @@ struct engine {
     int n_waiting;
     struct sequence **running; /* [most_sequences], in the order of their turns */
     int n_running;
-    uint64_t releases; /* counts whenever memory of the cache has become free */
-    uint64_t salts;    /* private salts given out */
+    int begun;        /* of `queued`, since stats were last published */
+    bool told;        /* an event has been sent since the last notify */
+    uint64_t changes; /* counts whenever somebody who found no room may find some: from 1 */
+    uint64_t serials;
     struct sched_seq *views;
     struct batch_item *items;
     struct want *wants;
@@ -61,6 +62,8 @@ void engine_finish(struct engine *e, struct sequence *s, enum job_finish finish)
 /* The request cannot go on: its error is told with JOB_DONE; engine_drop ends its choices. */
 void engine_fail(struct request *r, int code, const char *text);
 void engine_fail_memory(struct request *r);
+/* Where its prompt came from, once for each sequence. */
+void engine_count_prompt(struct engine *e, const struct sequence *s);
 /* Takes a sequence's cache away; it is opened again later. */
 void engine_park(struct engine *e, struct sequence *s);
 /* A sequence that has filled the context goes on with its first tokens and its latest half. */

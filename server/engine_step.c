@@ -10,22 +10,19 @@
 
 /* ---- the batch ---- */
 
-static void view(struct engine *e, struct sequence *s, struct sched_seq *v)
+static void view(struct sequence *s, struct sched_seq *v)
 {
-    (void)e;
-    int left = sequence_left(s);
-    bool decoding = s->generated > 0 && left == 1;
-    if (!decoding && kv_seq_ready(s->kv) == kv_seq_length(s->kv)) {
+    bool decoding = sequence_decodes(s);
+    if (!decoding && kv_seq_ready(s->kv) == kv_seq_length(s->kv))
         kv_seq_rematch(s->kv, s->tokens, s->n, sequence_reusable(s));
-        left = sequence_left(s);
-    }
     *v = (struct sched_seq){
-        .left = left,
+        .left = sequence_left(s),
         .decoding = decoding,
         .waiting = !decoding && kv_seq_producer(s->kv) != NULL,
         .holds = true,
         .tenant = s->request->job->request.tenant,
         .turn = s->turn,
+        .serial = s->serial,
         .tag = s,
     };
 }
@@ -46,8 +43,9 @@ static int list_views(struct engine *e)
     int n = 0;
     for (int i = 0; i < e->n_running; i++) {
         e->running[i]->grant = 0;
+        e->running[i]->decoded = false;
         if (e->running[i]->kv)
-            view(e, e->running[i], &e->views[n++]);
+            view(e->running[i], &e->views[n++]);
     }
     lend_turns(e, n);
     return n;
@@ -100,6 +98,7 @@ static int build_batch(struct engine *e)
         if (!extend(e, i, n))
             continue;
         s->grant = e->views[i].grant;
+        s->decoded = e->views[i].decoding;
         s->first_row = row;
         row += s->grant;
         e->items[items++] = (struct batch_item){
@@ -201,18 +200,21 @@ static void draw_token(struct engine *e, struct sequence *s, float *logits)
         send_text(e, s);
 }
 
-/* The prompt has been computed: now it is known how much of it came from the cache. */
+/* The prompt has been computed: now it is known how much of it came from the cache. Others may
+ * share it from now on, and need less room. */
 static void announce(struct engine *e, struct sequence *s)
 {
     struct job_event *event = engine_event(JOB_STARTED, s->choice);
+    if (sequence_cached(s) >= s->prompt_n - 1)
+        s->miss = KV_MISS_NONE;
+    engine_count_prompt(e, s);
     s->announced = true;
-    e->now.prompt_tokens += (uint64_t)s->prompt_n;
-    e->now.prompt_cached_tokens += (uint64_t)(s->prompt_n - s->computed);
+    e->changes++;
     if (!event) {
         engine_fail_memory(s->request);
         return;
     }
-    event->cached_tokens = s->prompt_n - s->computed;
+    event->cached_tokens = sequence_cached(s);
     event->miss = s->miss;
     engine_send(e, s->request->job, event);
 }
@@ -246,8 +248,7 @@ static void commit(struct engine *e, struct sequence *s)
 {
     int end = s->position + s->grant;
     kv_seq_commit(s->kv, end);
-    if (!s->announced)
-        s->computed += s->grant;
+    e->now.recomputed_tokens += (uint64_t)sequence_store(s, end);
     if (s->scored == 0)
         score_token(e, s, NULL);
     if (end >= s->prompt_n && !s->announced) {
@@ -301,7 +302,7 @@ static void measure(struct engine *e, int64_t ns)
     double ms = (double)ns * 1e-6;
     for (int i = 0; i < e->n_running; i++) {
         const struct sequence *s = e->running[i];
-        if (s->grant == 1 && s->generated > 0)
+        if (s->decoded)
             decodes++;
         else
             prompt += s->grant;
@@ -313,7 +314,6 @@ static void measure(struct engine *e, int64_t ns)
         e->prompt_ms_per_token = smooth(e->prompt_ms_per_token, rest / prompt);
     e->now.steps++;
     e->now.step_tokens += (uint64_t)(decodes + prompt);
-    e->now.prompt_computed_tokens += (uint64_t)prompt;
 }
 
 void engine_step(struct engine *e)

@@ -51,11 +51,13 @@ struct job_event *job_take(struct job *j)
     return first;
 }
 
-void job_put(struct job *j, struct job_event *e)
+bool job_put(struct job *j, struct job_event *e)
 {
     e->next = NULL;
     pthread_mutex_lock(&j->lock);
+    bool empty = !j->first;
     *j->last = e;
     j->last = &e->next;
     pthread_mutex_unlock(&j->lock);
+    return empty;
 }

@@ -107,8 +107,7 @@ struct job {
     /* outbox */
     pthread_mutex_t lock;
     struct job_event *first, **last;
-    bool listed; /* in the engine's list of jobs with news (guarded by the engine's news lock) */
-    struct job *next_news; /* likewise */
+    struct job *next_news; /* in the list of jobs with news; valid until the outbox is emptied */
     void *owner;           /* the front end's; loop thread only */
     void *running;         /* the engine's; engine thread only */
     struct job *next;      /* the engine's queue */
@@ -117,8 +116,8 @@ struct job {
 struct job *job_create(void); /* one reference; NULL when out of memory */
 void job_ref(struct job *j);
 void job_unref(struct job *j); /* the last one frees it; accepts NULL */
-/* Adds an event, which the job owns from now on. Any thread. */
-void job_put(struct job *j, struct job_event *e);
+/* Adds an event, which the job owns from now on; whether the outbox was empty. Any thread. */
+bool job_put(struct job *j, struct job_event *e);
 /* Takes all events out, oldest first; NULL when there is none. */
 struct job_event *job_take(struct job *j);
 

@@ -10,7 +10,11 @@ double sched_turn(double arrival_seconds, int priority)
 static int compare(const void *a, const void *b)
 {
     const struct sched_seq *x = a, *y = b;
-    return (x->turn > y->turn) - (x->turn < y->turn);
+    if (x->turn != y->turn)
+        return x->turn < y->turn ? -1 : 1;
+    if (x->serial != y->serial)
+        return x->serial < y->serial ? -1 : 1;
+    return y->lent - x->lent;
 }
 
 static int smaller(int a, int b)
@@ -35,20 +39,28 @@ static bool wants_more(const struct sched_seq *s)
     return !s->decoding && !s->waiting && s->grant < s->left;
 }
 
-/* The first of its tenant, in order, that wants more. */
-static bool leads_tenant(const struct sched_seq *seqs, int i)
+/* The first of a tenant stands for all of it. */
+static bool stands_for_tenant(const struct sched_seq *seqs, int i)
 {
     for (int j = 0; j < i; j++)
-        if (seqs[j].tenant == seqs[i].tenant && wants_more(&seqs[j]))
+        if (seqs[j].tenant == seqs[i].tenant)
             return false;
-    return wants_more(&seqs[i]);
+    return true;
 }
 
-static int count_tenants(const struct sched_seq *seqs, int n)
+static bool tenant_wants_more(const struct sched_seq *seqs, int n, int first)
+{
+    for (int i = first; i < n; i++)
+        if (seqs[i].tenant == seqs[first].tenant && wants_more(&seqs[i]))
+            return true;
+    return false;
+}
+
+static int count_wanting_tenants(const struct sched_seq *seqs, int n)
 {
     int tenants = 0;
     for (int i = 0; i < n; i++)
-        tenants += leads_tenant(seqs, i);
+        tenants += stands_for_tenant(seqs, i) && tenant_wants_more(seqs, n, i);
     return tenants;
 }
 
@@ -70,10 +82,10 @@ static int grant_tenant(struct sched_seq *seqs, int n, int first, int share)
 static int grant_prompts(struct sched_seq *seqs, int n, int budget)
 {
     int total = 0, tenants;
-    while (total < budget && (tenants = count_tenants(seqs, n)) > 0) {
-        int share = (budget - total + tenants - 1) / tenants;
+    while (total < budget && (tenants = count_wanting_tenants(seqs, n)) > 0) {
+        int share = (budget - total) / tenants + (budget - total < tenants);
         for (int i = 0; i < n && total < budget; i++)
-            if (leads_tenant(seqs, i))
+            if (stands_for_tenant(seqs, i))
                 total += grant_tenant(seqs, n, i, smaller(share, budget - total));
     }
     return total;
@@ -93,8 +105,11 @@ int sched_plan(struct sched_seq *seqs, int n, const struct sched_limits *limits)
 
 void sched_lend(struct sched_seq *seqs, int waiter, int producer)
 {
-    if (seqs[waiter].turn < seqs[producer].turn)
-        seqs[producer].turn = seqs[waiter].turn;
+    if (compare(&seqs[waiter], &seqs[producer]) >= 0)
+        return;
+    seqs[producer].turn = seqs[waiter].turn;
+    seqs[producer].serial = seqs[waiter].serial;
+    seqs[producer].lent = true;
 }
 
 int sched_victim(const struct sched_seq *seqs, int n, int needy)
@@ -119,8 +134,10 @@ int sched_next(const double *turns, const int *running, int n)
 int sched_prompt_budget(double target_ms, double step_ms_without, double ms_per_prompt_token,
                         int least, int most)
 {
-    if (!(ms_per_prompt_token > 0) || least > most)
+    if (least > most)
         return most;
+    if (!(ms_per_prompt_token > 0))
+        return least;
     double tokens = (target_ms - step_ms_without) / ms_per_prompt_token;
     if (!(tokens > least))
         return least;

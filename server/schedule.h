@@ -9,7 +9,9 @@
  * Turn: smaller is earlier. A request's turn is the second at which it came plus SCHED_AGE_SECONDS
  * for each step of its priority (lower is earlier). So of equal priorities the older goes first,
  * and a low one waits SCHED_AGE_SECONDS longer for each step and is then before every newcomer:
- * nobody starves, and the order of two requests never changes. */
+ * nobody starves, and the order of two requests never changes. Of equal turns (the choices of one
+ * request) the smaller serial goes first: the order is strict, or two that hold memory could wait
+ * for each other. */
 
 #define SCHED_AGE_SECONDS 10.0
 
@@ -22,8 +24,10 @@ struct sched_seq {
     bool holds;      /* it has memory that it could give back */
     uint64_t tenant; /* whose share its prompt is paid from */
     double turn;
-    void *tag; /* the caller's */
-    int grant; /* out: tokens of this step */
+    uint64_t serial; /* no two alike */
+    bool lent;       /* its turn is a waiter's: it comes just before that one */
+    void *tag;       /* the caller's */
+    int grant;       /* out: tokens of this step */
 };
 
 struct sched_limits {
@@ -36,8 +40,9 @@ struct sched_limits {
  * need goes to the others), and within a tenant they go by turn. Returns the sum of the grants. */
 int sched_plan(struct sched_seq *seqs, int n, const struct sched_limits *limits);
 
-/* A waiter lends its turn: `producer`, which computes what it waits for, must not be kept up by
- * those that come after the waiter. Indices. */
+/* A waiter lends its turn: `producer`, which computes what it waits for, comes just before it if it
+ * came after it, and is not kept up by those in between. Indices; to be called before sched_plan,
+ * for every waiter. */
 void sched_lend(struct sched_seq *seqs, int waiter, int producer);
 
 /* Which of the sequences must give its memory back so that `needy` (an index) can grow: of those
@@ -50,8 +55,8 @@ int sched_victim(const struct sched_seq *seqs, int n, int needy);
 int sched_next(const double *turns, const int *running, int n);
 
 /* Prompt tokens for a step so that the gap between two tokens of a running stream stays near
- * target_ms, given the measured cost (0: not known yet). At least `least`, at most `most`, which
- * goes first, whatever was measured. */
+ * target_ms, given the measured cost (0: not known yet, which gives `least`). At least `least`, at
+ * most `most`, which goes first, whatever was measured. */
 int sched_prompt_budget(double target_ms, double step_ms_without, double ms_per_prompt_token,
                         int least, int most);
 

@@ -30,7 +30,6 @@ int sequence_create(struct request *r, const struct tokenizer *t, int context,
     s->prompt = s->choice / q->candidates;
     s->stop_token = -1;
     s->turn = r->turn;
-    s->salt = q->salt;
     const struct tok_ids *prompt = &q->prompts[s->prompt];
     const struct stream_stops stops = {q->stop, q->stop_bytes, q->n_stop, q->include_stop};
     stream_init(&s->stream, &stops);
@@ -70,9 +69,33 @@ int sequence_left(const struct sequence *s)
     return s->n - (s->kv ? kv_seq_length(s->kv) : 0);
 }
 
+bool sequence_decodes(const struct sequence *s)
+{
+    return s->generated > 0 && sequence_left(s) == 1;
+}
+
+int sequence_cached(const struct sequence *s)
+{
+    int had = s->known < s->prompt_n ? s->known : s->prompt_n;
+    return had - s->computed;
+}
+
+int sequence_store(struct sequence *s, int end)
+{
+    int fresh_from = s->position > s->known ? s->position : s->known;
+    int fresh = end > fresh_from ? end - fresh_from : 0;
+    if (!s->announced)
+        s->computed += fresh;
+    if (end > s->known)
+        s->known = end;
+    return s->grant - fresh;
+}
+
 int sequence_reusable(const struct sequence *s)
 {
     int most = s->n - 1;
+    if (s->shifted)
+        return 0;
     if (s->scored < s->prompt_n && s->scored - 1 < most)
         most = s->scored - 1;
     return most < 0 ? 0 : most;
@@ -88,6 +111,8 @@ void sequence_shift(struct sequence *s, int context)
     s->n = keep + latest;
     s->prompt_n = s->n < s->prompt_n ? s->n : s->prompt_n;
     s->scored = s->prompt_n;
+    s->known = s->n;
+    s->shifted = true;
 }
 
 static bool is_stop_token(const struct sequence *s, const struct tokenizer *t, int32_t id)

@@ -25,13 +25,15 @@ struct sequence {
     int scored; /* prompt tokens whose log-probability has been sent; prompt_n when none are wanted
                  */
     double turn;
-    uint64_t salt;       /* of its place in the cache */
-    uint64_t refused_at; /* engine's count of releases, plus 1, when there was no room for it */
+    uint64_t serial;     /* the order of those with equal turns */
+    uint64_t refused_at; /* engine's count of changes when there was no room for it; 0: never */
     bool opened;         /* it has had a place in the cache */
+    bool shifted;        /* it has left the tree of prefixes */
     enum kv_miss miss;   /* why the cache had no more of its prompt */
-    int computed;        /* prompt tokens that it computed itself */
-    struct kv_seq *kv;   /* NULL: waits for memory */
-    bool announced;      /* JOB_STARTED has been sent */
+    int known;         /* leading tokens that it has had: the rest is computed for the first time */
+    int computed;      /* prompt tokens that it computed itself, each counted once */
+    struct kv_seq *kv; /* NULL: waits for memory */
+    bool announced;    /* JOB_STARTED has been sent */
     struct sampler *sampler;
     struct stream stream;
     double logprob_sum;
@@ -39,6 +41,7 @@ struct sequence {
     const char *stop_string;
     /* this step */
     int grant, first_row, position;
+    bool decoded; /* the grant is the one token that follows the others */
 };
 
 int sequence_create(struct request *r, const struct tokenizer *t, int context,
@@ -51,7 +54,20 @@ int sequence_left(const struct sequence *s);
  * scored. */
 int sequence_reusable(const struct sequence *s);
 
-/* The context is full: keeps the first request.keep tokens and the latest half of the rest. */
+/* The next token follows those before it and nothing waits between. */
+bool sequence_decodes(const struct sequence *s);
+/* Prompt tokens that came from the cache, as far as it has got. */
+int sequence_cached(const struct sequence *s);
+/* The tokens up to `end` are stored. Returns how many of the grant it has computed before (and lost
+ * to a preemption). */
+int sequence_store(struct sequence *s, int end);
+
+/* The context is full: keeps the first request.keep tokens and the latest half of the rest. What
+ * follows is a function of the request alone, as ever: the tokens kept are computed anew at their
+ * new places, by which a shifted sequence may be preempted and resumed like any other and says the
+ * same again. (To turn the stored keys to new positions instead would be faster once per half
+ * context, but the values would still have seen what has been dropped, and no resumption could
+ * bring that back.) */
 void sequence_shift(struct sequence *s, int context);
 
 /* Takes a drawn token in: text, stops, limits. Returns how the answer ends with it, or FINISH_NONE.
