@@ -142,11 +142,14 @@ const tests = {
       return true;
     });
     let sent = 0;
-    const counting = (...args) => (sent++, fetch(...args));
-    setTimeout(async () => {
-      held[0].controller.abort();
-      (await queued)?.controller.abort();
-    }, 200);
+    const counting = async (...args) => {
+      const response = await fetch(...args);
+      if (++sent === 1) {
+        held[0].controller.abort();
+        queued.then((stream) => stream?.controller.abort());
+      }
+      return response;
+    };
     assert.ok((await client(server, { maxRetries: 6, fetch: counting }).completions.create(short)).choices);
     assert.ok(sent > 1, `${sent} requests`);
     sent = 0;
@@ -163,7 +166,7 @@ const tests = {
     await assert.rejects(async () => {
       for await (const _ of stream) if (events++ === 0) server.child.kill("SIGTERM");
     }, /shut/);
-    assert.ok(events > 1);
+    assert.ok(events > 0);
     assert.equal(await server.ended, 0);
   },
 

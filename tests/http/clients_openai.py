@@ -334,11 +334,10 @@ class Counting:
 
     def __init__(self, server):
         outer = self
-        self.count = 0
+        self.statuses = []
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
-                outer.count += 1
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 r = server.request("POST", self.path, body, {"Content-Type": "application/json"}, timeout=60)
                 self.send_response(r.status)
@@ -348,6 +347,7 @@ class Counting:
                 self.send_header("Content-Length", str(len(r.body)))
                 self.end_headers()
                 self.wfile.write(r.body)
+                outer.statuses.append(r.status)
 
             def log_message(self, *_):
                 pass
@@ -355,6 +355,15 @@ class Counting:
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port = self.http.server_address[1]
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def after(self, status, act):
+        """Calls act when the next answer of that status has been given."""
+        seen = self.statuses.count(status)
+
+        def run():
+            wait_until(lambda: self.statuses.count(status) > seen)
+            act()
+        threading.Thread(target=run, daemon=True).start()
 
     def close(self):
         self.http.shutdown()
@@ -365,13 +374,14 @@ def test_mistakes_are_not_tried_again():
     counter = Counting(served())
     try:
         for wrong in ({"temperature": 9}, {"prompt": [300] * 200000}, {"model": "none"}):
-            before = counter.count
+            before = len(counter.statuses)
             try:
                 client(counter, max_retries=3).completions.create(**{"model": "tiny", "prompt": "x", **wrong})
                 raise AssertionError(wrong)
             except openai.APIStatusError as e:
                 assert e.status_code in (400, 404)
-            assert counter.count == before + 1, wrong
+            wait_until(lambda: len(counter.statuses) > before)
+            assert len(counter.statuses) == before + 1, wrong
     finally:
         counter.close()
 
@@ -388,10 +398,9 @@ def test_a_full_queue_is_tried_again():
         except openai.RateLimitError as e:
             seconds = int(e.response.headers["retry-after"])
             assert seconds >= 1 and e.type == "rate_limit_error", e.body
-        before = counter.count
-        threading.Timer(0.3, lambda: [c.close() for c in open_]).start()
+        counter.after(429, lambda: [c.close() for c in open_])
         r = client(counter, max_retries=5).completions.create(model="tiny", prompt="x", max_tokens=1)
-        assert r.choices and counter.count > before + 1
+        assert r.choices and counter.statuses.count(429) >= 2
         counter.close()
 
 
@@ -406,7 +415,7 @@ def test_draining_is_503_and_tried_again():
             raise AssertionError("no refusal")
         except openai.InternalServerError as e:
             assert e.status_code == 503
-        assert counter.count == 2
+        wait_until(lambda: counter.statuses == [503, 503])
         counter.close()
         held.close()
         assert s.wait(20) == 0
