@@ -195,6 +195,10 @@ int model_load(struct model *m, struct pool *pool, void (*progress)(void *arg, d
         l.at = 0;
         visit_matrices(&m->plan, load_matrix, &l);
     }
+    /* Its rows are used where they lie: that costs what the plan says from the start, and no first
+     * prompt waits for the disk. */
+    weights_read_in(m->plan.embedding.source,
+                    m->plan.embedding.source_stride * (size_t)m->plan.embedding.rows);
     attn_set_isa(m->plan.how.isa);
     return forward_create(&m->plan, pool, &m->forward, err);
 }

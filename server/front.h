@@ -9,6 +9,7 @@
 #include "server.h"
 
 #include <microhttpd.h>
+#include <stdatomic.h>
 #include <uv.h>
 
 struct generation;
@@ -49,6 +50,7 @@ struct exchange {
     struct strbuf body;
     uint64_t body_seen;
     struct strbuf reply; /* what work_run leaves for work_done to send */
+    size_t promised;     /* room set aside for a piece of work */
 
     bool suspended, gone, dispatched, answered, completed;
     int status;
@@ -111,6 +113,9 @@ struct server {
     int n_dispatched, n_working;
     int queued;
     int64_t queued_tokens;
+    size_t room_base, room_bytes; /* see room.h */
+    atomic_size_t room_promised;
+    atomic_ullong room_refused;
 
     enum drain_state drain;
     int64_t drain_deadline; /* of the present state, milliseconds */

@@ -54,7 +54,9 @@ struct server_config {
     int64_t most_queued_tokens; /* their prompt tokens together */
     int most_choices;           /* prompts times candidates of one request */
     size_t body_bytes, header_bytes;
-    size_t send_buffer_bytes;    /* of the kernel, per connection */
+    size_t send_buffer_bytes, receive_buffer_bytes; /* of the kernel, per connection */
+    size_t room_bytes;           /* of the heap, for all requests together; 0: no limit */
+    int most_running;            /* sequences that the engine runs at once; 0: unknown */
     size_t stream_pending_bytes; /* raw answer bytes a slow reader may leave behind */
 
     /* how long */
@@ -73,6 +75,10 @@ struct server_config {
     void *ready_arg;
 };
 extern const struct server_config server_config_default;
+
+/* Kernel memory that a connection may take: buffers, which the kernel lets grow to twice what was
+ * asked for, and what describes a socket and a file. */
+size_t server_connection_bytes(const struct server_config *config);
 
 int server_create(const struct server_config *config, struct server **out, struct err *err);
 /* The port of the first TCP socket, 0 when there is none. */

@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include "commands.h"
+#include "heap.h"
 #include "log.h"
 #include "model.h"
 
@@ -72,6 +73,7 @@ static int run_command(enum settings_command command, int argc, char **argv)
 int program_main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "--help";
+    heap_setup();
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
         show(settings_overview, stdout);
         return 0;

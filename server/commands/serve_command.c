@@ -40,20 +40,16 @@ static void tell_address(void *arg, const char *address)
             address);
 }
 
-static double mib(size_t bytes)
-{
-    return (double)bytes / (1 << 20);
-}
-
 static void tell_plan(const struct session *s)
 {
-    const struct budget *b = &s->budget;
-    log_info("%s (%s), %d threads on %s; memory budget %.0f MiB: weights %.0f, scratch %.0f, "
-             "logits %.0f, program %.0f, cache "
-             "lists %.1f, keys and values %.0f",
-             model_plan(s->model)->name, model_plan(s->model)->architecture, s->threads, cpu_name(),
-             mib(b->total), mib(b->weights), mib(b->scratch), mib(b->logits), mib(b->process),
-             mib(b->overhead), mib(b->arena));
+    const struct model_plan *p = model_plan(s->model);
+    struct budget_line lines[BUDGET_LINES];
+    log_info("%s (%s), %d threads on %s; memory %s", p->name, p->architecture, s->threads,
+             cpu_name(), size_text((double)s->budget.total).text);
+    budget_lines(&s->budget, p, lines);
+    for (int i = 0; i < BUDGET_LINES; i++)
+        log_info("  %-12s %11s%s%s", lines[i].name, size_text((double)lines[i].bytes).text,
+                 *lines[i].what ? "   " : "", lines[i].what);
 }
 
 static struct server_config front_config(struct serve *s)
@@ -76,9 +72,11 @@ static struct server_config front_config(struct serve *s)
     c.cors_origins = join(&s->cors, &t->cors_origins);
     c.allowed_hosts = join(&s->hosts, &t->allowed_hosts);
     c.max_logprobs = t->max_logprobs;
-    c.most_connections = t->max_connections;
+    c.most_connections = s->session.budget.connections;
+    c.most_running = t->parallel;
+    c.room_bytes = s->session.budget.requests;
     c.most_queued = t->max_queue;
-    c.body_bytes = t->body_limit;
+    c.body_bytes = s->session.budget.body;
     c.drain_seconds = t->drain_seconds;
     c.max_seconds = t->max_time;
     c.access_log = t->access_log;

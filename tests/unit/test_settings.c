@@ -139,7 +139,7 @@ static void defaults_hold_when_nothing_is_said(void **state)
     assert_int_equal(f->s.window, -1);
     assert_int_equal(f->s.memory, 0);
     assert_string_equal(f->s.kv, "f16");
-    assert_int_equal(f->s.body_limit, 4 << 20);
+    assert_int_equal(f->s.body_limit, 0); /* auto */
     assert_true(f->s.page);
     assert_null(f->s.chat_template);
     assert_int_equal(f->s.api_key.n, 0);
