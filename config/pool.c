@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,7 +38,7 @@ struct pool {
     _Atomic(void *) arg;
     _Atomic int64_t items, chunk;
     _Atomic uint32_t chunks;
-    int threads, started;
+    int threads, started, nice;
     struct helper *helpers;
 };
 
@@ -107,6 +108,8 @@ static void *helper_main(void *data)
     struct helper *h = data;
     struct pool *p = h->pool;
     uint32_t seen = 0;
+    if (p->nice)
+        setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), p->nice);
     while (!atomic_load(&p->stop)) {
         if (!spin_while_equal(&p->phase, seen)) {
             atomic_fetch_add(&p->sleepers, 1);
@@ -142,7 +145,7 @@ static int start_helpers(struct pool *p, struct err *err)
     return 0;
 }
 
-int pool_create(int threads, struct pool **out, struct err *err)
+int pool_create(int threads, int nice, struct pool **out, struct err *err)
 {
     *out = NULL;
     if (threads < 1 || threads > 1024)
@@ -152,6 +155,7 @@ int pool_create(int threads, struct pool **out, struct err *err)
         return err_set(err, ERR_NOMEM, "no memory for the worker pool");
     memset(p, 0, sizeof *p);
     p->threads = threads;
+    p->nice = nice;
     p->helpers = calloc((size_t)threads, sizeof *p->helpers);
     if (!p->helpers) {
         pool_destroy(p);

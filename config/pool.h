@@ -15,7 +15,8 @@ struct pool;
  * whole phase: use it to pick scratch memory. */
 typedef void pool_fn(void *arg, int worker, int64_t first, int64_t last);
 
-int pool_create(int threads, struct pool **out, struct err *err);
+/* nice: how much the helpers give way to other threads (setpriority); 0: not at all. */
+int pool_create(int threads, int nice, struct pool **out, struct err *err);
 void pool_destroy(struct pool *p); /* accepts NULL */
 int pool_threads(const struct pool *p);
 

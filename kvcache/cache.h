@@ -138,6 +138,12 @@ void kv_node_visit(const struct kv_cache *c, void (*visit)(void *arg, const stru
 
 /* ---- tree.c: siblings in order, the index of chains ---- */
 
+/* The public salt of the same variant. */
+static inline uint64_t kv_salt_public(uint64_t salt)
+{
+    return salt | KV_SALT_PUBLIC;
+}
+
 /* The order of siblings: by salt, tokens, age. */
 bool kv_tree_before(const struct kv_node *a, const struct kv_node *b);
 
@@ -159,7 +165,8 @@ struct kv_node *kv_tree_twin(const struct kv_cache *c, const struct kv_node *n);
 void kv_tree_adopt(struct kv_cache *c, struct kv_node *to, struct kv_node *from);
 uint64_t kv_chain_hash(uint64_t chain, const int32_t *tokens, int n);
 int kv_common(const int32_t *a, int n_a, const int32_t *b, int n_b);
-/* Most tokens in common with tokens[0, n) of a node after `chain` under another salt. */
+/* Most tokens in common with tokens[0, n) of a node after `chain` under another salt of the same
+ * variant. */
 int kv_tree_find_elsewhere(const struct kv_cache *c, uint64_t salt, uint64_t chain,
                            const int32_t *tokens, int n);
 

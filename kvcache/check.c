@@ -40,9 +40,9 @@ static void check_seq(const struct kv_seq *s)
         const struct kv_node *n = s->path[i];
         int used = kv_min(s->length - i * KV_BLOCK_TOKENS, KV_BLOCK_TOKENS);
         REQUIRE(n->id && n->depth == i && n->n >= used);
-        REQUIRE(n->salt == s->salt || (n->salt == KV_SALT_PUBLIC && !s->detached));
+        REQUIRE(n->salt == s->salt || (n->salt == kv_salt_public(s->salt) && !s->detached));
         REQUIRE(i == 0 || s->path[i - 1]->salt == n->salt ||
-                s->path[i - 1]->salt == KV_SALT_PUBLIC);
+                s->path[i - 1]->salt == kv_salt_public(n->salt));
         REQUIRE(n->in_tree == s->in_tree && n->users > 0);
         REQUIRE(!s->in_tree || n->parent == (i ? s->path[i - 1] : NULL));
         REQUIRE(n->stored >= kv_min(s->ready - i * KV_BLOCK_TOKENS, used));

@@ -35,9 +35,17 @@ struct kv_config {
     bool share;         /* false: no prefix is ever reused */
 };
 
-/* What is computed under this salt may be reused under every salt, for prefixes that an operator
- * has named. */
-#define KV_SALT_PUBLIC UINT64_MAX
+/* Salts keep tenants apart. The top bit is not theirs: it parts sequences whose keys and values
+ * differ though their tokens are the same (a model's second variant of positions). What is computed
+ * under KV_SALT_PUBLIC may be reused under every salt of the same variant, for prefixes that an
+ * operator has named. */
+#define KV_SALT_VARIANT ((uint64_t)1 << 63)
+#define KV_SALT_PUBLIC  (KV_SALT_VARIANT - 1)
+
+static inline uint64_t kv_salt(uint64_t tenant, int variant)
+{
+    return (tenant & ~KV_SALT_VARIANT) | (variant ? KV_SALT_VARIANT : 0);
+}
 
 struct kv_cache;
 struct kv_seq;

@@ -21,11 +21,11 @@ static struct kv_node *find_child(const struct kv_seq *s, const struct kv_node *
                                   const int32_t *tokens, int n, int *common)
 {
     struct kv_node *own = kv_tree_find(s->cache, parent, s->salt, tokens, n, common);
-    if (s->salt == KV_SALT_PUBLIC || (parent && parent->salt != KV_SALT_PUBLIC) || *common == n)
+    uint64_t shared = kv_salt_public(s->salt);
+    if (s->salt == shared || (parent && parent->salt != shared) || *common == n)
         return own;
     int public_common;
-    struct kv_node *public = kv_tree_find(s->cache, parent, KV_SALT_PUBLIC, tokens, n,
-                                          &public_common);
+    struct kv_node *public = kv_tree_find(s->cache, parent, shared, tokens, n, &public_common);
     if (public_common <= *common)
         return own;
     *common = public_common;

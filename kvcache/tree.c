@@ -135,7 +135,8 @@ int kv_tree_find_elsewhere(const struct kv_cache *c, uint64_t salt, uint64_t cha
     int best = 0, looked = 0;
     const struct kv_node *node = n ? *index_slot(c, chain, tokens[0]) : NULL;
     for (; node && looked < 64; node = node->same_hash, looked++)
-        if (node->chain == chain && node->salt != salt)
+        if (node->chain == chain && node->salt != salt &&
+            kv_salt_public(node->salt) == kv_salt_public(salt))
             best = kv_max(best, kv_common(node->tokens, node->n, tokens, n));
     return best;
 }
@@ -210,7 +211,7 @@ struct kv_node *kv_tree_twin(const struct kv_cache *c, const struct kv_node *n)
 {
     struct kv_node *root = n->parent ? n->parent->children : c->roots;
     struct kv_node *twin = find_stored(root, n->salt, n->tokens, n->n, n);
-    return twin ? twin : find_stored(root, KV_SALT_PUBLIC, n->tokens, n->n, n);
+    return twin ? twin : find_stored(root, kv_salt_public(n->salt), n->tokens, n->n, n);
 }
 
 /* In a search for tokens, a sibling with the longest common prefix is met on the way. Only of a

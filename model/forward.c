@@ -142,7 +142,7 @@ static void place_all(struct forward *f, struct layout *l)
     f->gate = place_rows(l, n, p->ffn);
     f->up = place_rows(l, n, p->ffn);
     for (int i = 0; i < p->n_ropes; i++)
-        f->tables[i] = place_rows(l, n, p->ropes[i].dims);
+        f->tables[i] = place_rows(l, n, p->ropes[0][i].dims);
     place_packed(l, f, &f->in);
     place_packed(l, f, &f->mid);
     place_packed(l, f, &f->wide);
@@ -247,8 +247,9 @@ static void embed_tokens(void *arg, int worker, int64_t first, int64_t last)
         matrix_row(&p->embedding, f->batch->items[r->item].tokens[r->token], x);
         if (p->embed_scale != 1.0f)
             f->vec->scale(x, p->embed_scale, p->width);
+        const struct rope *ropes = p->ropes[f->batch->items[r->item].variant];
         for (int i = 0; i < p->n_ropes; i++)
-            rope_table(&p->ropes[i], r->position, f->tables[i] + t * p->ropes[i].dims);
+            rope_table(&ropes[i], r->position, f->tables[i] + t * ropes[i].dims);
     }
 }
 
@@ -302,7 +303,7 @@ static void store_tokens(void *arg, int worker, int64_t first, int64_t last)
         norm_heads(f, q, l->q_norm, a->heads);
         norm_heads(f, k, l->k_norm, a->kv_heads);
         if (l->rope != NO_ROPE) {
-            const struct rope *rope = &f->p->ropes[l->rope];
+            const struct rope *rope = &f->p->ropes[0][l->rope];
             const float *table = f->tables[l->rope] + t * rope->dims;
             rope_apply(rope, table, q, a->heads, a->key_size);
             rope_apply(rope, table, k, a->kv_heads, a->key_size);
@@ -469,11 +470,13 @@ static void run_layer(struct forward *f, const struct layer *l, const struct nor
 static void list_rows(struct forward *f, const struct batch *batch)
 {
     int t = 0;
-    for (int i = 0; i < batch->n_items; i++)
+    for (int i = 0; i < batch->n_items; i++) {
+        assert(batch->items[i].variant >= 0 && batch->items[i].variant < f->p->n_variants);
         for (int j = 0; j < batch->items[i].n; j++) {
             assert(t < f->most_tokens);
             f->rows[t++] = (struct row){i, j, batch->items[i].position + j};
         }
+    }
     f->batch = batch;
     f->tokens = t;
 }

@@ -174,10 +174,9 @@ void act_pack(const struct act_shape *s, void *dst, const float *x, size_t strid
 
 int matrix_chunk(const struct matrix *m, int tokens, int threads)
 {
-    int share = m->rows / (threads * 4) / MATRIX_GROUP * MATRIX_GROUP;
-    int most = tokens > 16 ? 64 : 512;
-    share = share < 2 * MATRIX_GROUP ? 2 * MATRIX_GROUP : share;
-    return min_int(share, most);
+    int share = m->rows / (threads * 4) / (2 * MATRIX_GROUP) * (2 * MATRIX_GROUP);
+    int most = tokens > 16 ? 64 : 256; /* what is fetched past the end is waste: 8 KB or more */
+    return min_int(share < 2 * MATRIX_GROUP ? 2 * MATRIX_GROUP : share, most);
 }
 
 static size_t panel_values_bytes(void)
@@ -253,17 +252,15 @@ static void mul_direct(const struct pass *p, int row0, int row1, size_t scales_b
     }
 }
 
-/* Takes a piece of one or two groups apart into scratch and points *c to it. */
+/* Takes a piece of two groups (twice the same when there is one) apart and points *c to it. */
 static void expand_pair(const struct pass *p, struct core *c, int row, int first)
 {
     uint8_t *values = p->job->scratch;
     float *scales = (float *)(values + panel_values_bytes());
     for (int g = 0; g < 2; g++) {
-        if (c->rows > MATRIX_GROUP * g)
-            p->ops->expand[p->m->format](group_at(p->m, row + MATRIX_GROUP * g), p->m->cols / 32,
-                                         first, c->blocks, values, scales);
-        else
-            values = (uint8_t *)c->values[0], scales = (float *)c->scales[0];
+        int from = c->rows > MATRIX_GROUP * g ? row + MATRIX_GROUP * g : row;
+        p->ops->expand[p->m->format](group_at(p->m, from), p->m->cols / 32, first, c->blocks,
+                                     values, scales);
         c->values[g] = values;
         c->scales[g] = (const uint8_t *)scales;
         values += PANEL_BLOCKS * (size_t)PANEL_VALUES;

@@ -1,5 +1,6 @@
 #include "model.h"
 
+#include "blas.h"
 #include "forward.h"
 #include "mem.h"
 #include "plan.h"
@@ -91,6 +92,11 @@ const struct chat_template *model_chat_template(const struct model *m, struct er
     return m->chat;
 }
 
+int model_variant(const struct model_plan *p, int length)
+{
+    return p->variant_limit && length > p->variant_limit;
+}
+
 size_t model_kv_bytes(const struct model_plan *p, int n)
 {
     size_t total = 0;
@@ -113,16 +119,19 @@ double model_attention_share(uint64_t parameters, int layers, int width, double 
 
 double model_plan_attention_share(const struct model_plan *p, int context)
 {
-    /* All layers have heads of one shape: a group has as many of them as it has of the bytes. */
-    double seen = 0, bytes = 0;
+    double seen = 0; /* positions, by all layers */
     for (int g = 0; g < p->kv.groups; g++) {
         const struct kv_group_config *group = &p->kv.group[g];
         int most = group->window && group->window < context ? group->window : context;
-        seen += (double)group->block_bytes * most;
-        bytes += (double)group->block_bytes;
+        seen += (double)p->group_layers[g] * most;
     }
     int width = p->heads * (p->key_size + p->value_size) / 2;
-    return model_attention_share(p->parameters, p->layers, width, seen / bytes);
+    return model_attention_share(p->parameters, p->layers, width, seen / p->layers);
+}
+
+const char *model_blas_core(void)
+{
+    return blas_better_core();
 }
 
 /* ---- loading ---- */
@@ -186,6 +195,10 @@ int model_load(struct model *m, struct pool *pool, void (*progress)(void *arg, d
         l.at = 0;
         visit_matrices(&m->plan, load_matrix, &l);
     }
+    /* Its rows are used where they lie: that costs what the plan says from the start, and no first
+     * prompt waits for the disk. */
+    weights_read_in(m->plan.embedding.source,
+                    m->plan.embedding.source_stride * (size_t)m->plan.embedding.rows);
     attn_set_isa(m->plan.how.isa);
     return forward_create(&m->plan, pool, &m->forward, err);
 }

@@ -180,7 +180,8 @@ struct token_logprob {
  * *log_sum. */
 int logprobs_top(const float *logits, int vocab, int k, struct token_logprob *out, double *log_sum);
 double logits_log_sum(const float *logits, int vocab);
-/* logit - log_sum. What cannot be (NaN, or infinity less infinity) is the extreme that it is nearest to. */
+/* logit - log_sum. What cannot be (NaN, or infinity less infinity) is the extreme that it is
+ * nearest to. */
 float logits_logprob(double logit, double log_sum);
 
 /* ======== the model ======== */
@@ -189,15 +190,21 @@ struct model;
 
 struct model_options {
     const char *path;
-    int window;          /* sliding window: -1 as the file says, 0 none, else tokens */
-    const char *kernels; /* "auto", "float", or the name of an isa */
-    enum kv_type kv_type;
+    int window;                /* sliding window: -1 as the file says, 0 none, else tokens */
+    const char *kernels;       /* "auto", "float", or the name of an isa */
+    const char *kv;            /* type of keys and values: "f16" (NULL: that), or one per group:
+                                  "full=q8_0,window=f16"; groups not named keep f16 */
     int context;               /* longest sequence; 0: as the file says */
     int batch_tokens;          /* most tokens of a step; 0: default (512) */
     int activation_bits;       /* 8 or 16; 0: 8 */
     int threads;               /* that the pool will have; scratch is sized for them */
     const char *chat_template; /* NULL: as the file says */
 };
+
+/* With kernels "float": the value that OPENBLAS_CORETYPE should have when the program starts,
+ * because this build of OpenBLAS does not know the CPU; NULL: all is well. Set it and start again.
+ */
+const char *model_blas_core(void);
 
 /* What the header alone tells: sizes are bytes. */
 struct model_plan {
@@ -212,7 +219,27 @@ struct model_plan {
     size_t scratch_bytes;      /* activations, logits, attention scratch */
     size_t kv_bytes_per_token; /* of all groups, before any window */
     struct kv_config kv;       /* groups filled in; arena_bytes 0 */
+    enum kv_type kv_types[KV_MAX_GROUPS]; /* of the groups */
+    int group_layers[KV_MAX_GROUPS];
+    int variant_limit; /* longest sequence of variant 0; 0: the model has one variant only */
 };
+
+/* Some models (longrope: Phi-3) encode every position of a sequence otherwise once the sequence
+ * has grown past a limit. So the keys and values of such a sequence come in two variants, which
+ * must never meet: all of them are of variant 0 while it has at most variant_limit tokens (those
+ * of the running step included), and all of variant 1 from the first token more.
+ *
+ * What the caller does:
+ *   - before a sequence is opened in the cache: variant = model_variant(plan, n) for its n tokens,
+ *     and the cache knows it under kv_salt(salt, variant);
+ *   - before a step that would make it longer (a drawn token is computed): when model_variant of
+ *     the new length differs from the sequence's, it closes the cache entry and opens another for
+ *     all its tokens under the other salt. They are computed again as a prompt, and what others
+ *     have computed under that salt is reused;
+ *   - batch_item.variant says which one a chunk is computed in.
+ * A prompt longer than the limit starts in variant 1. A sequence that has shifted its context keeps
+ * the variant it has. */
+int model_variant(const struct model_plan *p, int length);
 
 /* Opens the file(s), checks everything and makes the plan; takes no large memory. The sentence of
  * an error says which file, which name, what was found and what was expected. */
@@ -247,6 +274,7 @@ struct batch_item {
     const int32_t *tokens;
     int n;
     int position; /* of tokens[0] */
+    int variant;  /* of the whole sequence: see model_variant */
 };
 struct batch {
     const struct batch_item *items;

@@ -1,6 +1,8 @@
 #include "plan_reader.h"
 
+#include "blas.h"
 #include "forward.h"
+#include "selfcheck.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,9 +17,9 @@ static int read_attention_shape(struct reader *r, struct layer *l, bool local)
         .kv_heads = r->kv_heads,
         .key_size = r->key_size,
         .value_size = r->value_size,
-        .type = r->options->kv_type,
         .window = local ? r->window : 0,
     };
+    l->attn.type = r->kv_types[l->attn.window > 0];
     int rc = reader_float(r, "attention.scale", 1.0f / sqrtf((float)r->key_size), &l->attn.scale);
     if (rc == 0)
         rc = reader_float(r, "attn_logit_softcapping", 0.0f, &l->attn.softcap);
@@ -41,11 +43,13 @@ static int place_in_cache(struct reader *r, struct layer *l)
         return err_set(r->err, ERR_UNSUPPORTED, "%s: more than %d kinds of attention window",
                        weights_path(r->w), KV_MAX_GROUPS);
     if (g == kv->groups) {
-        kv->group[g] = (struct kv_group_config){.name = l->attn.window ? "window" : "full",
+        kv->group[g] = (struct kv_group_config){.name = kv_group_names[l->attn.window > 0],
                                                 .window = l->attn.window};
+        r->p->face.kv_types[g] = l->attn.type;
         kv->groups++;
     }
     l->group = g;
+    r->p->face.group_layers[g]++;
     l->offset = kv->group[g].block_bytes;
     size_t bytes = attn_block_bytes(&l->attn);
     if (bytes == 0 || !mem_add(kv->group[g].block_bytes, bytes, &kv->group[g].block_bytes))
@@ -215,7 +219,7 @@ static int read_kernels(const struct model_options *o, struct matrix_how *how, s
         return 0;
     if (!strcmp(name, "float")) {
         how->mode = MATRIX_FLOAT;
-        return 0;
+        return blas_check(err);
     }
     int level = isa_from_name(name);
     if (level < 0)
@@ -234,13 +238,14 @@ int plan_init(struct plan *p, const struct weights *w, const struct model_option
               struct err *err)
 {
     static int (*const steps[])(struct reader *) = {
-        reader_arch, reader_model_name, reader_sizes, reader_scales,
+        reader_arch, reader_model_name, reader_sizes, reader_scales, reader_kv_types,
         read_ends,   reader_ropes,      read_layers,  check_unused,
     };
     struct reader r = {.p = p, .w = w, .options = options, .err = err};
     int rc = read_kernels(options, &p->how, err);
     if (rc)
         return rc;
+    p->how.isa = selfcheck_level(p->how.isa);
     r.used = calloc(weights_tensors(w) + 1, sizeof *r.used);
     if (!r.used)
         return err_set(err, ERR_NOMEM, "no memory for the plan of %s", weights_path(w));
@@ -254,8 +259,9 @@ int plan_init(struct plan *p, const struct weights *w, const struct model_option
 
 void plan_finish(struct plan *p)
 {
-    for (int i = 0; i < p->n_ropes; i++)
-        rope_finish(&p->ropes[i]);
+    for (int v = 0; v < VARIANTS; v++)
+        for (int i = 0; i < MOST_ROPES; i++)
+            rope_finish(&p->ropes[v][i]);
     free(p->layers);
     mem_arena_finish(&p->small);
     *p = (struct plan){0};

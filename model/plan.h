@@ -14,6 +14,7 @@
 
 #define MOST_ROPES 4
 #define NO_ROPE    (-1)
+#define VARIANTS   2 /* of rotations: see model_variant */
 
 struct norm {
     const float *weight; /* [width]; NULL: the norm is absent */
@@ -49,8 +50,8 @@ struct plan {
     struct matrix embedding; /* source rows only are read */
     struct linear output;
     struct norm output_norm;
-    struct rope ropes[MOST_ROPES];
-    int n_ropes;
+    struct rope ropes[VARIANTS][MOST_ROPES]; /* variants differ in frequencies only */
+    int n_variants, n_ropes;
     struct mem_arena small; /* vectors that had to be converted to float */
     struct matrix_how how;
 };

@@ -12,8 +12,9 @@ struct reader {
     const struct model_options *options;
     bool *used; /* [tensors]: somebody read it */
     int heads, kv_heads, key_size, value_size;
-    int window;          /* 0: none */
-    size_t vector_bytes; /* used where they lie in the file */
+    int window;               /* 0: none */
+    enum kv_type kv_types[2]; /* of layers without and with a window */
+    size_t vector_bytes;      /* used where they lie in the file */
     struct err *err;
 };
 
@@ -36,6 +37,10 @@ int reader_model_name(struct reader *r);
 int reader_sizes(struct reader *r);
 int reader_scales(struct reader *r);
 int reader_ropes(struct reader *r);
+int reader_kv_types(struct reader *r);
+
+/* Names of the cache's groups: of layers without and with a window. */
+extern const char *const kv_group_names[2];
 
 /* ---- tensors ---- */
 

@@ -54,13 +54,29 @@ size_t weights_file_bytes(const struct weights *w)
     return total;
 }
 
-void weights_let_go(const void *data, size_t bytes)
+/* The whole pages within, or (wider) all that are touched. */
+static void advise(const void *data, size_t bytes, bool wider, int advice)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t first = ((uintptr_t)data + page - 1) / page * page;
-    uintptr_t last = ((uintptr_t)data + bytes) / page * page;
+    uintptr_t first = (uintptr_t)data, last = first + bytes;
+    first = (wider ? first : first + page - 1) / page * page;
+    last = (wider ? last + page - 1 : last) / page * page;
     if (first < last)
-        madvise((void *)first, last - first, MADV_DONTNEED);
+        madvise((void *)first, last - first, advice);
+}
+
+void weights_let_go(const void *data, size_t bytes)
+{
+    advise(data, bytes, false, MADV_DONTNEED);
+}
+
+void weights_read_in(const void *data, size_t bytes)
+{
+#ifdef MADV_POPULATE_READ
+    advise(data, bytes, true, MADV_POPULATE_READ);
+#else
+    advise(data, bytes, true, MADV_WILLNEED);
+#endif
 }
 
 /* ---- one file ---- */
@@ -112,11 +128,12 @@ static int check_counts(const struct cursor *c, const struct header *h, struct e
     if (h->tensors <= bytes / LEAST_TENSOR_BYTES && h->keys <= bytes / LEAST_KEY_BYTES &&
         h->tensors <= MOST_ENTRIES && h->keys <= MOST_ENTRIES)
         return 0;
-    return err_set(err, ERR_FORMAT,
-                   "%s: the header claims %llu tensors and %llu keys, which cannot be true of a file "
-                   "of %llu bytes",
-                   c->path, (unsigned long long)h->tensors, (unsigned long long)h->keys,
-                   (unsigned long long)bytes);
+    return err_set(
+        err, ERR_FORMAT,
+        "%s: the header claims %llu tensors and %llu keys, which cannot be true of a file "
+        "of %llu bytes",
+        c->path, (unsigned long long)h->tensors, (unsigned long long)h->keys,
+        (unsigned long long)bytes);
 }
 
 static int read_header(struct cursor *c, struct header *out, struct err *err)

@@ -39,6 +39,8 @@ const struct tensor *weights_tensor_at(const struct weights *w, size_t i);
 /* Pages of the mapping that hold nothing but data[0, bytes) leave the process (not the page cache);
  * reading them again brings them back. */
 void weights_let_go(const void *data, size_t bytes);
+/* Reads them in, as far as the system can do so ahead. */
+void weights_read_in(const void *data, size_t bytes);
 
 /* Settings. Each getter returns 1 and fills *out when the key is there with a fitting type, 0 when
  * the key is not there (*out untouched), and an error code when it has another type. */

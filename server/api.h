@@ -19,4 +19,6 @@ void health_answer(struct exchange *ex);
 void ready_answer(struct exchange *ex);
 void metrics_answer(struct exchange *ex);
 
+void page_answer(struct exchange *ex); /* the page at / and its files */
+
 #endif

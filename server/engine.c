@@ -234,9 +234,7 @@ void engine_destroy(struct engine *e)
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
     pthread_join(e->thread, NULL);
-    struct job *next;
-    for (struct job *j = engine_take_news(e); j; j = next) {
-        next = j->next_news;
+    for (struct job *j = engine_next_news(e); j; j = engine_next_news(e)) {
         job_unref(j);
     }
     release(e);

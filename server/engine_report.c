@@ -27,15 +27,17 @@ void engine_send(struct engine *e, struct job *j, struct job_event *event)
     e->told = true;
 }
 
-struct job *engine_take_news(struct engine *e)
+/* One at a time: a job that has been handed out can be listed again at once. */
+struct job *engine_next_news(struct engine *e)
 {
     pthread_mutex_lock(&e->news_lock);
-    struct job *list = e->news;
-    e->news = NULL;
-    for (struct job *j = list; j; j = j->next_news)
+    struct job *j = e->news;
+    if (j) {
+        e->news = j->next_news;
         j->listed = false;
+    }
     pthread_mutex_unlock(&e->news_lock);
-    return list;
+    return j;
 }
 
 void engine_notify(struct engine *e)

@@ -101,8 +101,12 @@ static int build_batch(struct engine *e)
         s->decoded = e->views[i].decoding;
         s->first_row = row;
         row += s->grant;
-        e->items[items++] = (struct batch_item){s->kv, s->tokens + s->position, s->grant,
-                                                s->position};
+        e->items[items++] = (struct batch_item){
+            .seq = s->kv,
+            .tokens = s->tokens + s->position,
+            .n = s->grant,
+            .position = s->position,
+        };
     }
     return items;
 }

@@ -1,7 +1,9 @@
 #include "front.h"
 
 #include "generation.h"
+#include "json_in.h"
 #include "log.h"
+#include "room.h"
 #include "routes.h"
 
 #include <stdlib.h>
@@ -105,6 +107,23 @@ void exchange_answer_json(struct exchange *ex, int status, struct strbuf *body)
     exchange_answer(ex, status, "application/json", body);
 }
 
+void exchange_answer_fixed(struct exchange *ex, int status, const void *data, size_t bytes,
+                           const struct header *more)
+{
+    if (ex->answered || !ex->mhd)
+        return;
+    ex->answered = true;
+    ex->status = status;
+    ex->bytes_out = bytes;
+    struct MHD_Response *r = MHD_create_response_from_buffer(bytes, (void *)(uintptr_t)data,
+                                                             MHD_RESPMEM_PERSISTENT);
+    if (r)
+        add_headers(ex, r, NULL);
+    for (; r && more->name; more++)
+        add_header(r, more->name, more->value);
+    answer_with(ex, status, r);
+}
+
 void exchange_refuse(struct exchange *ex)
 {
     struct strbuf body = {0};
@@ -142,6 +161,7 @@ static void on_worked(uv_work_t *work, int status)
     struct server *s = ex->server;
     (void)status;
     s->n_working--;
+    room_leave(ex);
     if (ex->mhd && !ex->gone)
         ex->work_done(ex);
     exchange_unref(ex);
@@ -160,12 +180,24 @@ void exchange_work(struct exchange *ex, void (*run)(struct exchange *ex),
     uv_queue_work(&ex->server->loop, &ex->work, on_work, on_worked);
 }
 
+/* What a body costs until its request is made: the values of its JSON, and copies of its text as
+ * the template and the tokenizer see it. */
+#define COPIES 6
+
+static void work_body(struct exchange *ex)
+{
+    size_t bytes = json_in_weight(ex->body.data, ex->body.len) + COPIES * ex->body.len;
+    if (room_enter(ex, bytes))
+        ex->route->work(ex);
+}
+
 /* ---- life ---- */
 
 void exchange_unref(struct exchange *ex)
 {
     if (--ex->references > 0)
         return;
+    room_leave(ex);
     generation_destroy(ex->made);
     strbuf_finish(&ex->body);
     strbuf_finish(&ex->reply);
@@ -249,8 +281,13 @@ static enum MHD_Result exchange_body(struct exchange *ex, const char *data, size
         if (ex->body_seen / SWALLOW > c->body_bytes)
             return MHD_NO;
     }
+    size_t more = *bytes + ex->body.cap; /* it may have to grow to twice its size */
+    if (!ex->error.status && !room_for(ex->server, more))
+        room_refuse(ex->server, more, &ex->error);
     if (!ex->error.status)
         strbuf_add(&ex->body, data, *bytes);
+    else
+        strbuf_finish(&ex->body);
     if (ex->body.failed)
         api_no_memory(&ex->error);
     *bytes = 0;
@@ -284,7 +321,7 @@ static void dispatch(struct exchange *ex)
         route_preflight(ex);
     } else if (r->work) {
         exchange_suspend(ex);
-        exchange_work(ex, r->work, work_finished);
+        exchange_work(ex, work_body, work_finished);
     } else {
         r->answer(ex);
     }

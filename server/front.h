@@ -9,6 +9,7 @@
 #include "server.h"
 
 #include <microhttpd.h>
+#include <stdatomic.h>
 #include <uv.h>
 
 struct generation;
@@ -49,6 +50,7 @@ struct exchange {
     struct strbuf body;
     uint64_t body_seen;
     struct strbuf reply; /* what work_run leaves for work_done to send */
+    size_t promised;     /* room set aside for a piece of work */
 
     bool suspended, gone, dispatched, answered, completed;
     int status;
@@ -76,7 +78,8 @@ struct key_list {
 };
 
 struct server {
-    const struct server_config *config;
+    const struct server_config *config; /* own_config */
+    struct server_config own_config;
     struct engine *engine;
     const struct tokenizer *tokenizer;
     const struct chat_template *chat_template; /* or NULL, with the reason in template_error */
@@ -110,6 +113,9 @@ struct server {
     int n_dispatched, n_working;
     int queued;
     int64_t queued_tokens;
+    size_t room_base, room_bytes; /* see room.h */
+    atomic_size_t room_promised;
+    atomic_ullong room_refused;
 
     enum drain_state drain;
     int64_t drain_deadline; /* of the present state, milliseconds */
@@ -173,6 +179,12 @@ void exchange_work(struct exchange *ex, void (*run)(struct exchange *ex),
 /* Answers; takes the body. A failed body is answered with 500. */
 void exchange_answer(struct exchange *ex, int status, const char *type, struct strbuf *body);
 void exchange_answer_json(struct exchange *ex, int status, struct strbuf *body);
+/* Answers with bytes that stay where they are and more headers; a NULL name ends them. */
+struct header {
+    const char *name, *value;
+};
+void exchange_answer_fixed(struct exchange *ex, int status, const void *data, size_t bytes,
+                           const struct header *more);
 /* Answers with ex->error. */
 void exchange_refuse(struct exchange *ex);
 /* Answers 200 with a stream that `read` feeds (libmicrohttpd's content reader contract). */

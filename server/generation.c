@@ -1,13 +1,16 @@
 #include "generation.h"
 
 #include "log.h"
+#include "room.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 /* Answers with more log-probabilities than this are written in the work pool. */
-#define BIG_ANSWER 5000
+#define BIG_ANSWER    5000
+#define LOGPROB_BYTES 160 /* of each in the answer's buffer, which doubles as it grows */
+#define MOST_SHED     16  /* answers given up at a time */
 
 /* ---- made in the work pool ---- */
 
@@ -53,17 +56,32 @@ static void events_destroy(struct job_event *e)
     }
 }
 
+/* Lets go of what the answer would be made of. */
+static void drop_kept(struct generation *g)
+{
+    for (int i = 0; g->choices && i < g->n_choices; i++) {
+        struct generation_choice *c = &g->choices[i];
+        events_destroy(c->events);
+        c->events = NULL;
+        c->last = &c->events;
+        strbuf_finish(&c->text);
+    }
+    for (int i = 0; g->choices && i < g->job->request.n_prompts; i++) {
+        events_destroy(g->prompts[i].events);
+        g->prompts[i].events = NULL;
+        g->prompts[i].last = &g->prompts[i].events;
+    }
+    events_destroy(g->pending);
+    g->pending = NULL;
+    g->pending_last = &g->pending;
+    g->pending_bytes = g->kept_bytes = 0;
+}
+
 void generation_destroy(struct generation *g)
 {
     if (!g)
         return;
-    for (int i = 0; g->choices && i < g->n_choices; i++) {
-        events_destroy(g->choices[i].events);
-        strbuf_finish(&g->choices[i].text);
-    }
-    for (int i = 0; g->choices && i < g->job->request.n_prompts; i++)
-        events_destroy(g->prompts[i].events);
-    events_destroy(g->pending);
+    drop_kept(g);
     strbuf_finish(&g->out);
     job_unref(g->job);
     free(g);
@@ -147,6 +165,21 @@ static void log_unknown(struct server *s, const char *names)
     log_info("requests carry fields that are not known here and have no effect: %s", names);
 }
 
+/* The engine copies a prompt for each sequence that runs: the tokens twice, and what the sampler
+ * knows of them. */
+#define SEQUENCE_BYTES ((size_t)4096)
+#define TOKEN_BYTES    ((size_t)12)
+
+static size_t engine_bytes(const struct generation *g)
+{
+    const struct server_config *c = g->server->config;
+    size_t running = (size_t)g->n_choices;
+    size_t tokens = (size_t)g->options.prompt_tokens / (size_t)g->job->request.n_prompts;
+    if (c->most_running && running > (size_t)c->most_running)
+        running = (size_t)c->most_running;
+    return running * (SEQUENCE_BYTES + TOKEN_BYTES * tokens);
+}
+
 void generation_answer(struct exchange *ex)
 {
     struct generation *g = ex->generation = ex->made;
@@ -159,6 +192,8 @@ void generation_answer(struct exchange *ex)
     else if (s->queued &&
              s->queued_tokens + g->options.prompt_tokens > s->config->most_queued_tokens)
         refuse_full(s, &ex->error, "too many prompt tokens wait");
+    else
+        room_enter(ex, engine_bytes(g));
     if (ex->error.status) {
         exchange_refuse(ex);
         return;
@@ -212,6 +247,8 @@ static void note_finish(struct generation *g, const struct job_event *e)
 static void note_done(struct generation *g, const struct job_event *e)
 {
     queue_leave(g);
+    if (g->exchange)
+        room_leave(g->exchange);
     g->ended = true;
     g->completion_tokens = 0;
     for (int i = 0; i < g->n_choices; i++)
@@ -249,6 +286,7 @@ void generation_keep_prompt(struct generation *g, struct job_event *e)
 {
     struct generation_prompt *p = prompt_of(g, e);
     p->tokens_seen += e->n_tokens;
+    g->kept_bytes += generation_event_bytes(e);
     generation_chain(&p->last, e);
 }
 
@@ -264,10 +302,14 @@ static void gather(struct generation *g, struct job_event *e)
     bool answer = e->kind == JOB_TEXT || e->kind == JOB_FINISH;
     if (answer && e->text_bytes)
         strbuf_add(&c->text, e->text, e->text_bytes);
-    if (answer && e->n_tokens && (g->options.logprobs || g->options.token_ids))
+    if (answer)
+        g->kept_bytes += e->text_bytes;
+    if (answer && e->n_tokens && (g->options.logprobs || g->options.token_ids)) {
+        g->kept_bytes += generation_event_bytes(e);
         generation_chain(&c->last, e);
-    else
+    } else {
         job_event_destroy(e);
+    }
 }
 
 static void finish_whole(struct generation *g);
@@ -294,11 +336,35 @@ static void take(struct generation *g, struct job_event *events)
         finish_whole(g);
 }
 
+static size_t weight(const struct generation *g)
+{
+    return g && g->exchange && !g->done ? g->kept_bytes + g->pending_bytes : 0;
+}
+
+/* Answers grow while they are made: when there is no room any more, those that hold most are given
+ * up. */
+static void shed(struct server *s)
+{
+    for (int i = 0; i < MOST_SHED && !room_for(s, 0); i++) {
+        struct generation *most = NULL;
+        for (struct exchange *ex = s->exchanges; ex; ex = ex->next)
+            if (weight(ex->generation) > weight(most))
+                most = ex->generation;
+        if (!most)
+            return;
+        struct api_error e = {0};
+        room_refuse(s, 0, &e);
+        drop_kept(most);
+        if (most->ended)
+            generation_gone(most->exchange); /* nothing but a reader that is too slow */
+        else
+            generation_fail(most, &e);
+    }
+}
+
 void generation_news(struct server *s)
 {
-    struct job *next;
-    for (struct job *j = engine_take_news(s->engine); j; j = next) {
-        next = j->next_news; /* before job_take, after which the engine may list it again */
+    for (struct job *j = engine_next_news(s->engine); j; j = engine_next_news(s->engine)) {
         struct job_event *events = job_take(j);
         if (j->owner)
             take(j->owner, events);
@@ -306,6 +372,7 @@ void generation_news(struct server *s)
             events_destroy(events);
         job_unref(j);
     }
+    shed(s);
 }
 
 /* ---- a whole answer ---- */
@@ -344,10 +411,14 @@ static void finish_whole(struct generation *g)
         tops += count_tops(g->choices[i].events);
     for (int i = 0; i < g->job->request.n_prompts; i++)
         tops += count_tops(g->prompts[i].events) * (size_t)g->job->request.candidates;
-    if (tops > BIG_ANSWER) {
+    if (!room_enter(ex, LOGPROB_BYTES * tops + 3 * g->kept_bytes)) {
+        drop_kept(g);
+        exchange_refuse(ex);
+    } else if (tops > BIG_ANSWER) {
         exchange_work(ex, render, send_whole);
     } else {
         render(ex);
+        room_leave(ex);
         send_whole(ex);
     }
 }

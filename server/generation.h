@@ -67,6 +67,7 @@ struct generation {
 
     bool counted, submitted, started, ended, done; /* ended: JOB_DONE seen; done: nothing to send */
     struct api_error failure;
+    size_t kept_bytes;              /* of what a whole answer is made of */
     int completion_tokens;          /* over all choices, as far as seen */
     int64_t submitted_ns, first_ns; /* handed to the engine; first token seen */
 
@@ -111,6 +112,9 @@ void generation_stream_add(struct generation *g, struct job_event *e); /* takes 
 void generation_stream_advance(struct generation *g, bool shows);
 void generation_stream_sweep(struct generation *g, int64_t now_ms);
 void generation_keep_prompt(struct generation *g, struct job_event *e); /* takes e */
+
+/* Of an event that is kept. */
+size_t generation_event_bytes(const struct job_event *e);
 
 static inline void generation_chain(struct job_event ***last, struct job_event *e)
 {

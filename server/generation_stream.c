@@ -9,7 +9,7 @@
 /* A generation as a stream: the engine's events are kept as they come and written only when the
  * connection can take them, so that a slow reader costs a few bytes per token. */
 
-static size_t event_bytes(const struct job_event *e)
+size_t generation_event_bytes(const struct job_event *e)
 {
     size_t bytes = sizeof *e + e->text_bytes;
     for (int i = 0; i < e->n_tokens; i++)
@@ -19,7 +19,7 @@ static size_t event_bytes(const struct job_event *e)
 
 void generation_stream_add(struct generation *g, struct job_event *e)
 {
-    g->pending_bytes += event_bytes(e);
+    g->pending_bytes += generation_event_bytes(e);
     generation_chain(&g->pending_last, e);
 }
 
@@ -29,7 +29,7 @@ static struct job_event *pop(struct generation *g)
     g->pending = e->next;
     if (!g->pending)
         g->pending_last = &g->pending;
-    g->pending_bytes -= event_bytes(e);
+    g->pending_bytes -= generation_event_bytes(e);
     e->next = NULL;
     return e;
 }

@@ -87,7 +87,8 @@ static int check_key(struct exchange *ex)
 
 static int check_route(struct exchange *ex, const char *method)
 {
-    ex->route = route_find(method, ex->path, ex->allow, sizeof ex->allow);
+    unsigned without = ex->server->config->page ? 0 : ROUTE_PAGE;
+    ex->route = route_find(method, ex->path, without, ex->allow, sizeof ex->allow);
     if (ex->route)
         return 0;
     bool any = strcmp(ex->path, "*") == 0;

@@ -107,8 +107,8 @@ struct job {
     /* outbox */
     pthread_mutex_t lock;
     struct job_event *first, **last;
-    bool listed; /* in the engine's list of jobs with news (guarded by the engine's news lock) */
-    struct job *next_news; /* likewise */
+    struct job *next_news; /* the engine's list of jobs with news */
+    bool listed;           /* it is there */
     void *owner;           /* the front end's; loop thread only */
     void *running;         /* the engine's; engine thread only */
     struct job *next;      /* the engine's queue */

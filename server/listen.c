@@ -2,6 +2,7 @@
 #include "front.h"
 
 #include "log.h"
+#include "room.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,12 +25,20 @@
 
 /* ---- opening ---- */
 
+static void set_option(int fd, int level, int option, int value)
+{
+    setsockopt(fd, level, option, &value, sizeof value);
+}
+
 static int add(struct server *s, int fd, bool is_unix, struct err *err)
 {
     if (s->n_listeners == FRONT_LISTENERS) {
         close(fd);
         return err_set(err, ERR_LIMIT, "more than %d listening sockets", FRONT_LISTENERS);
     }
+    /* Set here, not when a client has come: the window is agreed on before. */
+    if (s->config->receive_buffer_bytes)
+        set_option(fd, SOL_SOCKET, SO_RCVBUF, (int)s->config->receive_buffer_bytes);
     s->listeners[s->n_listeners++] = (struct listener){.fd = fd, .is_unix = is_unix};
     return 0;
 }
@@ -179,11 +188,6 @@ static void refuse_client(int fd)
     close(fd);
 }
 
-static void set_option(int fd, int level, int option, int value)
-{
-    setsockopt(fd, level, option, &value, sizeof value);
-}
-
 static void set_options(const struct server *s, int fd, bool is_unix)
 {
     const struct server_config *c = s->config;
@@ -201,7 +205,7 @@ static void set_options(const struct server *s, int fd, bool is_unix)
 static bool has_room(const struct server *s, const struct sockaddr *address)
 {
     char text[FRONT_ADDRESS_BYTES];
-    if (s->n_conns >= s->config->most_connections)
+    if (s->n_conns >= s->config->most_connections || !room_for(s, 2 * s->config->header_bytes))
         return false;
     if (!s->config->most_per_address || address->sa_family == AF_UNIX)
         return true;

@@ -2,6 +2,7 @@
 
 #include "generation.h"
 #include "json_out.h"
+#include "room.h"
 #include "routes.h"
 
 #include <dirent.h>
@@ -220,6 +221,7 @@ static void add_split_metrics(const struct metrics_view *v, struct strbuf *out)
     name = "vllm:admission_rejections_total";
     add_head(out, "counter", name, "Requests refused before the engine.");
     add_labelled(v, out, name, "reason", "queue_full", (double)v->server->metrics.rejected_full);
+    add_labelled(v, out, name, "reason", "memory", (double)atomic_load(&v->server->room_refused));
     name = "vllm:cache_config_info";
     const struct kv_config *kv = &model_plan(v->server->config->model)->kv;
     size_t block = 0;

@@ -214,11 +214,14 @@ static int fill_bad_words(const struct fill *f)
     struct tok_ids *words = mem_arena_alloc(f->arena, 2 * (size_t)(n + 1) * sizeof *words);
     if (!words)
         return api_no_memory(f->e);
-    for (int i = 0; i < 2 * n; i++)
-        if (add_bad_word(f, texts[i / 2], bytes[i / 2], i % 2, &words[i]))
+    int made = 0;
+    for (int i = 0; i < 2 * n; i++) {
+        if (add_bad_word(f, texts[i / 2], bytes[i / 2], i % 2, &words[made]))
             return -1;
+        made += words[made].n > 0;
+    }
     f->job->sampling.bad_words = words;
-    f->job->sampling.n_bad_words = 2 * n;
+    f->job->sampling.n_bad_words = made;
     return 0;
 }
 

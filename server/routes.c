@@ -16,6 +16,8 @@ const struct route routes[] = {
     {"GET", "/v1/health", ROUTE_PUBLIC | ROUTE_PROBE, NULL, health_answer},
     {"GET", "/readyz", ROUTE_PUBLIC | ROUTE_PROBE, NULL, ready_answer},
     {"GET", "/metrics", ROUTE_METRICS | ROUTE_PROBE, NULL, metrics_answer},
+    {"GET", "/", ROUTE_PUBLIC | ROUTE_PAGE, NULL, page_answer},
+    {"GET", "/page/", ROUTE_PUBLIC | ROUTE_PAGE | ROUTE_PREFIX, NULL, page_answer},
 };
 const int routes_count = sizeof routes / sizeof *routes;
 
@@ -27,13 +29,13 @@ static bool path_is(const struct route *r, const char *path)
     return strcmp(path, r->path) == 0;
 }
 
-const struct route *route_find(const char *method, const char *path, char *allow,
+const struct route *route_find(const char *method, const char *path, unsigned without, char *allow,
                                size_t allow_bytes)
 {
     allow[0] = '\0';
     for (int i = 0; i < routes_count; i++) {
         const struct route *r = &routes[i];
-        if (!path_is(r, path))
+        if ((r->flags & without) || !path_is(r, path))
             continue;
         bool get = strcmp(r->method, "GET") == 0;
         if (strcmp(r->method, method) == 0 || (get && strcmp(method, "HEAD") == 0)) {

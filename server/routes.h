@@ -9,6 +9,7 @@ enum {
     ROUTE_PREFIX = 4,    /* the path goes on after `path` */
     ROUTE_GENERATES = 8, /* counts in admission; refused while draining */
     ROUTE_PROBE = 16,    /* answered while draining */
+    ROUTE_PAGE = 32,     /* not there without the page */
 };
 
 /* One endpoint. `work` runs in the work pool on the complete body and may set ex->error; then
@@ -27,9 +28,9 @@ void route_preflight(struct exchange *ex);
 extern const struct route routes[];
 extern const int routes_count;
 
-/* The route of this method and path, or NULL with the methods that the path has in *allow ("GET,
- * HEAD, OPTIONS"; empty: no such path). */
-const struct route *route_find(const char *method, const char *path, char *allow,
+/* The route of this method and path that has none of the flags `without`, or NULL with the methods
+ * that the path has in *allow ("GET, HEAD, OPTIONS"; empty: no such path). */
+const struct route *route_find(const char *method, const char *path, unsigned without, char *allow,
                                size_t allow_bytes);
 
 #endif

@@ -2,8 +2,10 @@
 
 #include "front.h"
 #include "generation.h"
+#include "heap.h"
 #include "json_in.h"
 #include "log.h"
+#include "room.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -12,13 +14,15 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#define SWEEP_MS    250
-#define SPARE_FILES 64 /* descriptors that are not for clients */
+#define SWEEP_MS     250
+#define SOCKET_BYTES ((size_t)8 << 10) /* measured, rounded up */
+#define SPARE_FILES  64                /* descriptors that are not for clients */
 
 const struct server_config server_config_default = {
     .host = "127.0.0.1",
     .port = 8080,
     .inherited = true,
+    .page = true,
     .max_logprobs = 20,
     .most_connections = 4096,
     .most_queued = 1024,
@@ -26,7 +30,8 @@ const struct server_config server_config_default = {
     .most_choices = 2048,
     .body_bytes = 4 << 20,
     .header_bytes = 16 << 10,
-    .send_buffer_bytes = 64 << 10,
+    .send_buffer_bytes = 16 << 10,
+    .receive_buffer_bytes = 16 << 10,
     .stream_pending_bytes = 256 << 10,
     .header_seconds = 10,
     .body_seconds = 10,
@@ -85,6 +90,11 @@ void front_close(uv_handle_t *h)
         uv_close(h, NULL);
 }
 
+size_t server_connection_bytes(const struct server_config *c)
+{
+    return 2 * (c->send_buffer_bytes + c->receive_buffer_bytes) + SOCKET_BYTES;
+}
+
 /* ---- the loop ---- */
 
 static void on_bell(uv_async_t *handle)
@@ -104,6 +114,7 @@ static void on_sweep(uv_timer_t *handle)
         return;
     conn_sweep(s, now);
     generation_sweep(s, now);
+    heap_trim();
     drain_check(s);
     httpd_pump(s);
 }
@@ -149,7 +160,8 @@ int server_create(const struct server_config *config, struct server **out, struc
     struct server *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(err, ERR_NOMEM, "no memory for the server");
-    s->config = config;
+    s->own_config = *config;
+    s->config = &s->own_config;
     s->gone_epoll = s->spare_fd = s->access_fd = -1;
     s->created = (int64_t)time(NULL);
     front_random(s->salt_key, sizeof s->salt_key);
@@ -198,6 +210,7 @@ int server_run(struct server *s, struct engine *engine, struct err *err)
         stop(s);
         return err->code;
     }
+    room_open(s, s->config->room_bytes);
     uv_timer_start(&s->sweep_timer, on_sweep, SWEEP_MS, SWEEP_MS);
     announce(s);
     uv_run(&s->loop, UV_RUN_DEFAULT);

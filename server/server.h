@@ -21,8 +21,8 @@
 
 struct server;
 
-/* Times are in seconds, 0 or NULL means "none" unless it says otherwise. Everything pointed to must
- * outlive the server. */
+/* Times are in seconds, 0 or NULL means "none" unless it says otherwise. The server copies it, but
+ * what it points to must outlive the server. */
 struct server_config {
     const struct model *model; /* for its tokenizer, chat template and plan */
     const char *version;       /* of the program, for system_fingerprint */
@@ -42,6 +42,7 @@ struct server_config {
     int n_api_keys;
     const char *api_key_file;  /* one key a line; read again on SIGHUP */
     bool open_metrics;         /* /metrics needs no key */
+    bool page;                 /* the page at /, whose files need no key */
     const char *cors_origins;  /* comma-separated list, or "*"; NULL: pages from this computer */
     const char *allowed_hosts; /* comma-separated names accepted in Host besides localhost and IP
                                   addresses */
@@ -53,7 +54,9 @@ struct server_config {
     int64_t most_queued_tokens; /* their prompt tokens together */
     int most_choices;           /* prompts times candidates of one request */
     size_t body_bytes, header_bytes;
-    size_t send_buffer_bytes;    /* of the kernel, per connection */
+    size_t send_buffer_bytes, receive_buffer_bytes; /* of the kernel, per connection */
+    size_t room_bytes;           /* of the heap, for all requests together; 0: no limit */
+    int most_running;            /* sequences that the engine runs at once; 0: unknown */
     size_t stream_pending_bytes; /* raw answer bytes a slow reader may leave behind */
 
     /* how long */
@@ -72,6 +75,10 @@ struct server_config {
     void *ready_arg;
 };
 extern const struct server_config server_config_default;
+
+/* Kernel memory that a connection may take: buffers, which the kernel lets grow to twice what was
+ * asked for, and what describes a socket and a file. */
+size_t server_connection_bytes(const struct server_config *config);
 
 int server_create(const struct server_config *config, struct server **out, struct err *err);
 /* The port of the first TCP socket, 0 when there is none. */

@@ -290,11 +290,10 @@ INLINE void core(const struct core *c, const struct shape s)
 
 /* ---- instances ---- */
 
+#define FEW_TOKENS(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
 #define TOKENS(X, ...)                                                                             \
-    X(1, __VA_ARGS__)                                                                              \
-    X(2, __VA_ARGS__)                                                                              \
-    X(3, __VA_ARGS__)                                                                              \
-    X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__)
+    FEW_TOKENS(X, __VA_ARGS__)                                                                     \
+    X(5, __VA_ARGS__) X(6, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__)
 
 /* Groups that a kernel of a panel does at once. From memory one is better: one stream. */
 #define GROUPS(tokens) ((tokens) <= 6 ? 2 : 1)
@@ -321,21 +320,19 @@ INLINE void core(const struct core *c, const struct shape s)
     }
 #define ENTRY(n, name, ...) [n] = name##_##n,
 
-#define PANEL_CORES(name, ...)                                                                     \
-    TOKENS(PANEL_CORE, name, __VA_ARGS__)                                                          \
-    static core_fn *const name[TILE_MAX + 1] = {TOKENS(ENTRY, name, )};
-#define DIRECT_CORES(name, ...)                                                                    \
-    TOKENS(DIRECT_CORE, name, __VA_ARGS__)                                                         \
-    static core_fn *const name[TILE_MAX + 1] = {TOKENS(ENTRY, name, )};
+#define CORES(kind, tokens, name, ...)                                                             \
+    tokens(kind, name,                                                                             \
+           __VA_ARGS__) static core_fn *const name[TILE_MAX + 1] = {tokens(ENTRY, name, )};
+#define DIRECT_CORES(name, ...) CORES(DIRECT_CORE, TOKENS, name, __VA_ARGS__)
 
-PANEL_CORES(panel_plain, FLAVOUR_PLAIN, false)
-PANEL_CORES(panel_min, FLAVOUR_MIN, false)
-PANEL_CORES(panel_half, FLAVOUR_HALF, false)
-PANEL_CORES(panel_half_min, FLAVOUR_HALF_MIN, false)
-PANEL_CORES(wide_plain, FLAVOUR_PLAIN, true)
-PANEL_CORES(wide_min, FLAVOUR_MIN, true)
-PANEL_CORES(wide_half, FLAVOUR_HALF, true)
-PANEL_CORES(wide_half_min, FLAVOUR_HALF_MIN, true)
+CORES(PANEL_CORE, TOKENS, panel_plain, FLAVOUR_PLAIN, false)
+CORES(PANEL_CORE, TOKENS, panel_min, FLAVOUR_MIN, false)
+CORES(PANEL_CORE, TOKENS, panel_half, FLAVOUR_HALF, false)
+CORES(PANEL_CORE, TOKENS, panel_half_min, FLAVOUR_HALF_MIN, false)
+CORES(PANEL_CORE, FEW_TOKENS, wide_plain, FLAVOUR_PLAIN, true)
+CORES(PANEL_CORE, FEW_TOKENS, wide_min, FLAVOUR_MIN, true)
+CORES(PANEL_CORE, FEW_TOKENS, wide_half, FLAVOUR_HALF, true)
+CORES(PANEL_CORE, FEW_TOKENS, wide_half_min, FLAVOUR_HALF_MIN, true)
 
 DIRECT_CORES(direct_q4_0, VALUES_4, SCALES_F16, FLAVOUR_PLAIN, 8, NULL)
 DIRECT_CORES(direct_q4_1, VALUES_4, SCALES_F16_MIN, FLAVOUR_MIN, 0, NULL)
@@ -425,7 +422,7 @@ EXPANSIONS(EXPAND)
     }
 
 const struct matrix_ops matrix_ops_avx512 = {
-    .tile = {[ACT_INT8] = 8, [ACT_INT16] = 6, [ACT_TILED] = 12},
+    .tile = {[ACT_INT8] = 8, [ACT_INT16] = 4, [ACT_TILED] = 12},
     .direct_tiles = INT_MAX,
     .act_row = {act_row8_avx512, act_row16_avx512},
     .expand =

@@ -3,6 +3,8 @@
 
 #include "settings.h"
 
+#define PROGRAM_VERSION "0.1.0"
+
 /* One function per command of the program; each returns its exit code. */
 int command_serve(const struct settings *s);
 int command_run(const struct settings *s);

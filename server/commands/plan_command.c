@@ -5,22 +5,6 @@
 
 /* `ropewalk plan FILE`: from the header alone, what the model needs and what fits. */
 
-/* "22.5 MiB" */
-struct size_text {
-    char text[24];
-};
-
-static struct size_text size_of(double bytes)
-{
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    struct size_text t;
-    int unit = 0;
-    for (; bytes >= 1024 && unit < 4; unit++)
-        bytes /= 1024;
-    snprintf(t.text, sizeof t.text, "%.*f %s", unit ? 1 : 0, bytes, units[unit]);
-    return t;
-}
-
 #define MOST_CONTEXTS 32
 
 /* Context lengths to show when none were given: powers of four up to the model's own. */
@@ -46,19 +30,26 @@ static void list_contexts(const struct settings *s, const struct model_plan *p, 
 
 static void print_windows(const struct model_plan *p)
 {
-    size_t all = 0;
     for (int g = 0; g < p->kv.groups; g++)
-        all += p->kv.group[g].block_bytes;
-    for (int g = 0; g < p->kv.groups; g++) {
-        const struct kv_group_config *group = &p->kv.group[g];
-        int layers = (int)((double)p->layers * (double)group->block_bytes / (double)all + 0.5);
-        if (group->window)
-            printf("  window          %d of %d layers see the last %d tokens\n", layers, p->layers,
-                   group->window);
-    }
+        if (p->kv.group[g].window)
+            printf("  window          %d of %d layers see the last %d tokens\n", p->group_layers[g],
+                   p->layers, p->kv.group[g].window);
 }
 
-static void print_model(const struct settings *s, const struct model_plan *p)
+/* "f16", or "q8_0 (full), f16 (window)". */
+static void print_types(const struct model_plan *p)
+{
+    bool same = true;
+    for (int g = 1; g < p->kv.groups; g++)
+        same = same && p->kv_types[g] == p->kv_types[0];
+    if (same)
+        printf("%s", kv_type_name(p->kv_types[0]));
+    for (int g = 0; g < p->kv.groups && !same; g++)
+        printf("%s%s (%s)", g ? ", " : "", kv_type_name(p->kv_types[g]), p->kv.group[g].name);
+    putchar('\n');
+}
+
+static void print_model(const struct model_plan *p)
 {
     printf("%s\n", p->name);
     printf("  architecture    %s, %.1f million parameters\n", p->architecture,
@@ -69,30 +60,23 @@ static void print_model(const struct settings *s, const struct model_plan *p)
     print_windows(p);
     printf("  context         %d tokens", p->context);
     printf(p->context == p->trained_context ? "\n" : " (trained: %d)\n", p->trained_context);
-    printf("  keys, values    %s a token, kept as %s\n",
-           size_of((double)p->kv_bytes_per_token).text, s->kv);
+    printf("  keys, values    %s a token, kept as ", size_text((double)p->kv_bytes_per_token).text);
+    print_types(p);
 }
 
 static void print_budget(const struct session *session)
 {
     const struct model_plan *p = model_plan(session->model);
-    const struct budget *b = &session->budget;
-    const struct {
-        const char *name;
-        size_t bytes;
-    } rows[] = {
-        {"weights", b->weights}, {"scratch", b->scratch},      {"logits", b->logits},
-        {"program", b->process}, {"cache lists", b->overhead},
-    };
-    printf("\nMemory             %11s, with %d threads and %d tokens a step\n",
-           size_of((double)b->total).text, session->threads, p->batch_tokens);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        printf("  %-15s  %11s\n", rows[i].name, size_of((double)rows[i].bytes).text);
-    if (session_fits(session))
-        printf("  keys, values     %11s left\n", size_of((double)b->arena).text);
-    else
+    struct budget_line lines[BUDGET_LINES];
+    budget_lines(&session->budget, p, lines);
+    printf("\nMemory             %11s, with %d threads\n",
+           size_text((double)session->budget.total).text, session->threads);
+    for (int i = 0; i < BUDGET_LINES; i++)
+        printf("  %-15s  %11s%s%s\n", lines[i].name, size_text((double)lines[i].bytes).text,
+               *lines[i].what ? "   " : "", lines[i].what);
+    if (!session_fits(session))
         printf("  It does not fit: %11s are needed at least.\n",
-               size_of((double)session_least(session)).text);
+               size_text((double)session_least(session)).text);
 }
 
 static void print_contexts(const struct settings *s, const struct session *session)
@@ -109,7 +93,7 @@ static void print_contexts(const struct settings *s, const struct session *sessi
         size_t one = model_kv_bytes(p, contexts[i]);
         printf("%9d", contexts[i]);
         for (int u = 0; u < s->users.n; u++)
-            printf("  %10s", size_of((double)one * s->users.items[u]).text);
+            printf("  %10s", size_text((double)one * s->users.items[u]).text);
         printf("  %8zu  %4.1f %%\n", one ? session->budget.arena / one : 0,
                100 * model_plan_attention_share(p, contexts[i]));
     }
@@ -149,20 +133,25 @@ static json_t *groups_json(const struct model_plan *p)
     json_t *groups = json_array();
     for (int g = 0; g < p->kv.groups; g++)
         json_array_append_new(
-            groups, json_pack("{s:i, s:I}", "window", p->kv.group[g].window, "bytes_per_token",
+            groups, json_pack("{s:s, s:i, s:i, s:s, s:I}", "name", p->kv.group[g].name, "layers",
+                              p->group_layers[g], "window", p->kv.group[g].window, "type",
+                              kv_type_name(p->kv_types[g]), "bytes_per_token",
                               (json_int_t)(p->kv.group[g].block_bytes / KV_BLOCK_TOKENS)));
     return groups;
 }
 
 static json_t *memory_json(const struct session *session)
 {
-    const struct budget *b = &session->budget;
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "budget",
-                     (json_int_t)b->total, "weights", (json_int_t)b->weights, "scratch",
-                     (json_int_t)b->scratch, "logits", (json_int_t)b->logits, "program",
-                     (json_int_t)b->process, "cache_lists", (json_int_t)b->overhead,
-                     "keys_and_values", (json_int_t)b->arena, "least",
-                     (json_int_t)session_least(session), "fits", (int)session_fits(session));
+    struct budget_line lines[BUDGET_LINES];
+    json_t *all = json_pack("{s:I}", "budget", (json_int_t)session->budget.total);
+    budget_lines(&session->budget, model_plan(session->model), lines);
+    for (int i = 0; i < BUDGET_LINES; i++)
+        json_object_set_new(all, lines[i].key, json_integer((json_int_t)lines[i].bytes));
+    json_object_set_new(all, "connections", json_integer(session->budget.connections));
+    json_object_set_new(all, "body", json_integer((json_int_t)session->budget.body));
+    json_object_set_new(all, "least", json_integer((json_int_t)session_least(session)));
+    json_object_set_new(all, "fits", json_boolean(session_fits(session)));
+    return all;
 }
 
 static json_t *plan_json(const struct settings *s, const struct session *session)
@@ -201,7 +190,7 @@ int command_plan(const struct settings *s)
     } else if (s->json) {
         rc = print_json(s, &session);
     } else {
-        print_model(s, model_plan(session.model));
+        print_model(model_plan(session.model));
         print_budget(&session);
         print_contexts(s, &session);
     }

@@ -1,13 +1,15 @@
 #include "program.h"
 
 #include "commands.h"
+#include "heap.h"
 #include "log.h"
+#include "model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define VERSION "0.1.0"
 
 static int (*const commands[COMMAND_COUNT])(const struct settings *) = {
     [COMMAND_SERVE] = command_serve,   [COMMAND_RUN] = command_run,
@@ -32,6 +34,18 @@ static void set_log_level(const struct settings *s)
             log_set_level((enum log_level)i);
 }
 
+/* OpenBLAS reads its variable when it is loaded: set it, and begin again. Once: the variable is set
+ * then. */
+static void fit_blas(const struct settings *s, char **argv)
+{
+    const char *core = s->kernels && !strcmp(s->kernels, "float") ? model_blas_core() : NULL;
+    if (!core || setenv("OPENBLAS_CORETYPE", core, 1))
+        return;
+    log_info("OpenBLAS does not know this CPU: starting again with its %s kernels", core);
+    execv("/proc/self/exe", argv);
+    log_warning("could not start again: OpenBLAS will be slow");
+}
+
 static int run_command(enum settings_command command, int argc, char **argv)
 {
     struct settings s;
@@ -48,6 +62,7 @@ static int run_command(enum settings_command command, int argc, char **argv)
         fputs(problems.data ? problems.data : "out of memory\n", stderr);
     } else {
         set_log_level(&s);
+        fit_blas(&s, argv - 2);
         code = commands[command](&s);
     }
     strbuf_finish(&problems);
@@ -58,12 +73,13 @@ static int run_command(enum settings_command command, int argc, char **argv)
 int program_main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "--help";
+    heap_setup();
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
         show(settings_overview, stdout);
         return 0;
     }
     if (!strcmp(name, "--version")) {
-        puts("ropewalk " VERSION);
+        puts("ropewalk " PROGRAM_VERSION);
         return 0;
     }
     if (!strcmp(name, "settings")) {

@@ -9,7 +9,6 @@
 
 /* `ropewalk serve FILE`: the engine behind the HTTP front end. */
 
-#define VERSION       "0.1.0"
 #define ITL_TARGET_MS 100
 
 struct serve {
@@ -33,26 +32,24 @@ static void tell_address(void *arg, const char *address)
     log_info("serving %s on %s", model_plan(s->session.model)->name, address);
     if (s->settings->unix_socket && !strchr(address, ':'))
         return;
+    if (s->settings->page)
+        fprintf(stderr, "\n    http://%s/ in a browser, or\n", address);
     fprintf(stderr,
             "\n    curl http://%s/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", "
             "\"content\": \"Hello!\"}]}'\n\n",
             address);
 }
 
-static double mib(size_t bytes)
-{
-    return (double)bytes / (1 << 20);
-}
-
 static void tell_plan(const struct session *s)
 {
-    const struct budget *b = &s->budget;
-    log_info("%s (%s), %d threads on %s; memory budget %.0f MiB: weights %.0f, scratch %.0f, "
-             "logits %.0f, program %.0f, cache "
-             "lists %.1f, keys and values %.0f",
-             model_plan(s->model)->name, model_plan(s->model)->architecture, s->threads, cpu_name(),
-             mib(b->total), mib(b->weights), mib(b->scratch), mib(b->logits), mib(b->process),
-             mib(b->overhead), mib(b->arena));
+    const struct model_plan *p = model_plan(s->model);
+    struct budget_line lines[BUDGET_LINES];
+    log_info("%s (%s), %d threads on %s; memory %s", p->name, p->architecture, s->threads,
+             cpu_name(), size_text((double)s->budget.total).text);
+    budget_lines(&s->budget, p, lines);
+    for (int i = 0; i < BUDGET_LINES; i++)
+        log_info("  %-12s %11s%s%s", lines[i].name, size_text((double)lines[i].bytes).text,
+                 *lines[i].what ? "   " : "", lines[i].what);
 }
 
 static struct server_config front_config(struct serve *s)
@@ -60,7 +57,7 @@ static struct server_config front_config(struct serve *s)
     const struct settings *t = s->settings;
     struct server_config c = server_config_default;
     c.model = s->session.model;
-    c.version = VERSION;
+    c.version = PROGRAM_VERSION;
     c.host = t->unix_socket ? NULL : t->host;
     c.port = t->port;
     c.unix_path = t->unix_socket;
@@ -71,12 +68,15 @@ static struct server_config front_config(struct serve *s)
     c.n_api_keys = t->api_key.n;
     c.api_key_file = t->api_key_file;
     c.open_metrics = t->open_metrics;
+    c.page = t->page;
     c.cors_origins = join(&s->cors, &t->cors_origins);
     c.allowed_hosts = join(&s->hosts, &t->allowed_hosts);
     c.max_logprobs = t->max_logprobs;
-    c.most_connections = t->max_connections;
+    c.most_connections = s->session.budget.connections;
+    c.most_running = t->parallel;
+    c.room_bytes = s->session.budget.requests;
     c.most_queued = t->max_queue;
-    c.body_bytes = t->body_limit;
+    c.body_bytes = s->session.budget.body;
     c.drain_seconds = t->drain_seconds;
     c.max_seconds = t->max_time;
     c.access_log = t->access_log;
@@ -106,6 +106,7 @@ static int start(struct serve *s, struct err *err)
         .most_sequences = s->settings->parallel,
         .most_queued = s->settings->max_queue,
         .itl_target_ms = ITL_TARGET_MS,
+        .nice = s->session.nice,
         .notify = server_notify,
         .notify_arg = s->server,
     };

@@ -1,6 +1,7 @@
 #ifndef SERVER_SESSION_H
 #define SERVER_SESSION_H
 
+#include "budget.h"
 #include "engine.h"
 #include "machine.h"
 #include "settings.h"
@@ -8,17 +9,10 @@
 /* What every command that runs a model needs, set up in one order: the file is opened and planned,
  * the memory budget is divided, and only then memory is taken. */
 
-struct budget {
-    size_t total; /* what the process may use */
-    size_t weights, scratch, logits,
-        process;     /* fixed parts; process: the program itself, buffers, sockets */
-    size_t overhead; /* the cache's bookkeeping */
-    size_t arena;    /* what is left for keys and values */
-};
-
 struct session {
+    const struct settings *settings;
     struct machine machine;
-    int threads;
+    int threads, nice;
     struct model *model;
     struct budget budget;
     struct pool *pool;

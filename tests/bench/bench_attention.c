@@ -186,7 +186,7 @@ int main(int argc, char **argv)
 {
     struct err err;
     struct pool *pool;
-    if (pool_create(argc > 1 ? atoi(argv[1]) : 2, &pool, &err)) {
+    if (pool_create(argc > 1 ? atoi(argv[1]) : 2, 0, &pool, &err)) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }

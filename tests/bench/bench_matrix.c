@@ -175,7 +175,7 @@ static void bench_format(const struct settings *s, enum format_id format)
     size_t row = (size_t)(s->cols / info->block_values) * (size_t)info->block_bytes;
     uint8_t *source = random_source(format, row * (size_t)s->rows);
     setup(&b, format, source);
-    if (pool_create(s->threads, &b.pool, &err)) {
+    if (pool_create(s->threads, 0, &b.pool, &err)) {
         fprintf(stderr, "bench_matrix: %s\n", err.text);
         exit(1);
     }

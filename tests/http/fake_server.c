@@ -37,6 +37,7 @@ static const struct {
     {"drain_seconds", 'd', &config.drain_seconds},
     {"key_file", 's', &config.api_key_file},
     {"open_metrics", 'b', &config.open_metrics},
+    {"page", 'b', &config.page},
     {"cors", 's', &config.cors_origins},
     {"hosts", 's', &config.allowed_hosts},
     {"access_log", 's', &config.access_log},

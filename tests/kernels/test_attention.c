@@ -170,7 +170,7 @@ static void run_spans(int threads, const struct attn_shape *s, const struct attn
 {
     struct err err;
     struct pool *pool;
-    assert_int_equal(pool_create(threads, &pool, &err), 0);
+    assert_int_equal(pool_create(threads, 0, &pool, &err), 0);
     int tokens = 0, context = 0;
     for (int i = 0; i < n; i++) {
         int end = spans[i].position + spans[i].n;

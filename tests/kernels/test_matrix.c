@@ -7,6 +7,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* Every format, level, number of tokens and odd size, against plain C: equality of bits. Plain C
  * against sums in double. */
@@ -149,6 +151,28 @@ static void check_guards(const struct result *r, const struct problem *p)
             assert_true(r->out[(size_t)t * r->stride + i] == guard_value);
 }
 
+/* A buffer whose end is against a page that cannot be touched. */
+struct fenced {
+    uint8_t *base, *p;
+    size_t total;
+};
+
+static struct fenced fenced_alloc(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), used = mem_round_up(bytes + 1, page);
+    struct fenced f = {.total = used + page};
+    f.base = mmap(NULL, f.total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(f.base != MAP_FAILED);
+    assert_int_equal(mprotect(f.base + used, page, PROT_NONE), 0);
+    f.p = f.base + used - mem_round_up(bytes, MEM_LINE);
+    return f;
+}
+
+static void fenced_free(struct fenced *f)
+{
+    munmap(f->base, f->total);
+}
+
 /* Packs and multiplies, in chunks of rows and of tokens as several workers would. */
 static void run(const struct problem *p, enum isa isa, int chunk, struct result *r)
 {
@@ -157,25 +181,21 @@ static void run(const struct problem *p, enum isa isa, int chunk, struct result 
     struct matrix_how how = {isa, p->mode};
     result_init(r, p);
     assert_int_equal(matrix_init(&m, p->format, p->rows, p->cols, p->source, how, &err), 0);
-    if (m.packed_bytes) {
-        m.packed = mem_alloc(1, m.packed_bytes);
-        assert_non_null(m.packed);
-    }
     struct act_shape s = matrix_act_shape(&m, p->tokens);
-    size_t scratch_bytes = matrix_scratch_bytes(p->format, p->cols, how);
-    uint8_t *act = mem_alloc(1, act_bytes(&s)), *scratch = mem_alloc(1, scratch_bytes + 1);
-    assert_true(act && scratch);
+    struct fenced packed = fenced_alloc(m.packed_bytes), act = fenced_alloc(act_bytes(&s));
+    struct fenced scratch = fenced_alloc(matrix_scratch_bytes(p->format, p->cols, how));
+    m.packed = packed.p;
     for (int row = 0; row < p->rows; row += chunk)
         matrix_pack_rows(&m, row, row + chunk < p->rows ? row + chunk : p->rows);
     for (int t = 0; t < p->tokens; t += 5)
-        act_pack(&s, act, p->x, (size_t)p->cols, t, t + 5 < p->tokens ? t + 5 : p->tokens);
-    struct matrix_job job = {act, p->tokens, r->out, r->stride, scratch};
+        act_pack(&s, act.p, p->x, (size_t)p->cols, t, t + 5 < p->tokens ? t + 5 : p->tokens);
+    struct matrix_job job = {act.p, p->tokens, r->out, r->stride, scratch.p};
     for (int row = 0; row < p->rows; row += chunk)
         matrix_mul(&m, &job, row, row + chunk < p->rows ? row + chunk : p->rows);
     check_guards(r, p);
-    mem_free(m.packed);
-    mem_free(act);
-    mem_free(scratch);
+    fenced_free(&packed);
+    fenced_free(&act);
+    fenced_free(&scratch);
 }
 
 static const char *describe(const struct problem *p)

@@ -50,14 +50,14 @@ void rig_open(struct rig *r, const struct rig_options *o)
         .path = o->path,
         .window = -1,
         .kernels = "auto",
-        .kv_type = o->kv_type,
+        .kv = kv_type_name(o->kv_type),
         .context = o->context,
         .threads = o->threads ? o->threads : 1,
     };
     *r = (struct rig){0};
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->news, NULL);
-    if (model_open(&options, &r->model, &err) || pool_create(options.threads, &r->pool, &err) ||
+    if (model_open(&options, &r->model, &err) || pool_create(options.threads, 0, &r->pool, &err) ||
         model_load(r->model, r->pool, NULL, NULL, &err))
         fail_msg("%s: %s", o->path, err.text);
     struct kv_config kv = model_plan(r->model)->kv;
@@ -107,9 +107,7 @@ static void wait_ring(struct rig *r, uint64_t rings)
 
 static void drop_news(struct rig *r)
 {
-    struct job *next;
-    for (struct job *j = engine_take_news(r->engine); j; j = next) {
-        next = j->next_news;
+    for (struct job *j = engine_next_news(r->engine); j; j = engine_next_news(r->engine)) {
         job_unref(j);
     }
 }

@@ -9,7 +9,7 @@ void runner_open(struct runner *r, const struct model_options *options, size_t a
 {
     struct err err;
     *r = (struct runner){0};
-    if (model_open(options, &r->model, &err) || pool_create(options->threads, &r->pool, &err) ||
+    if (model_open(options, &r->model, &err) || pool_create(options->threads, 0, &r->pool, &err) ||
         model_load(r->model, r->pool, NULL, NULL, &err))
         fail_msg("%s", err.text);
     struct kv_config kv = model_plan(r->model)->kv;

@@ -297,6 +297,25 @@ static void public_prefix_serves_all_and_learns_from_none(void **state)
     kv_destroy(c);
 }
 
+static void variants_share_nothing_not_even_public_prefixes(void **state)
+{
+    (void)state;
+    struct kv_cache *c = create(one_group(0, 64));
+    kv_seq_close(run(c, kv_salt(UINT64_MAX, 0), text(75, 0, 75), 75));
+    kv_seq_close(run(c, kv_salt(7, 0), text(75, 1000, 200), 200));
+    assert_int_equal(look(c, kv_salt(8, 0), text(75, 1000, 200), 200).tokens, 75);
+    for (uint64_t tenant = 7; tenant < 9; tenant++) {
+        struct kv_match m = look(c, kv_salt(tenant, 1), text(75, 1000, 200), 200);
+        assert_int_equal(m.tokens, 0);
+        assert_int_equal(m.miss, KV_MISS_NEVER);
+    }
+    kv_seq_close(run(c, kv_salt(KV_SALT_PUBLIC, 1), text(75, 0, 75), 75));
+    assert_int_equal(look(c, kv_salt(7, 1), text(75, 1000, 200), 200).tokens, 75);
+    assert_int_equal(look(c, kv_salt(7, 0), text(75, 1000, 200), 200).tokens, 199);
+    kv_check(c);
+    kv_destroy(c);
+}
+
 static void sharing_switched_off_shares_nothing(void **state)
 {
     (void)state;
@@ -790,6 +809,7 @@ int main(void)
         cmocka_unit_test(conversation_goes_on_without_a_copy),
         cmocka_unit_test(salts_keep_tenants_apart),
         cmocka_unit_test(public_prefix_serves_all_and_learns_from_none),
+        cmocka_unit_test(variants_share_nothing_not_even_public_prefixes),
         cmocka_unit_test(sharing_switched_off_shares_nothing),
         cmocka_unit_test(fork_shares_all_but_what_is_written),
         cmocka_unit_test(equal_answers_end_in_the_same_blocks),

@@ -119,7 +119,7 @@ static void kv_types_have_their_sizes(void **state)
         [KV_F16] = 128, [KV_BF16] = 128, [KV_F32] = 256, [KV_Q8_0] = 68};
     for (int t = 0; t < KV_TYPE_COUNT; t++) {
         struct model_options options = usual();
-        options.kv_type = (enum kv_type)t;
+        options.kv = kv_type_name((enum kv_type)t);
         struct model *m = open_model(&options);
         /* keys and values of 2 heads in 2 layers */
         assert_int_equal(model_plan(m)->kv_bytes_per_token, 8 * bytes[t]);
@@ -154,6 +154,29 @@ static void layers_of_one_window_share_a_group(void **state)
     assert_float_equal(model_plan_attention_share(p, 1000),
                        model_attention_share(p->parameters, 12, 32, seen), 1e-9);
     model_destroy(m);
+}
+
+static void types_of_keys_and_values_change_no_share_of_work(void **state)
+{
+    (void)state;
+    struct gguf_shape s = gguf_tiny;
+    double share[2];
+    s.arch = "gemma3";
+    s.layers = 12;
+    s.window = 40;
+    s.tied = true;
+    write_model(&s);
+    for (int i = 0; i < 2; i++) {
+        struct model_options options = usual();
+        options.kv = i ? "full=f32,window=q8_0" : "f16";
+        struct model *m = open_model(&options);
+        const struct model_plan *p = model_plan(m);
+        assert_int_equal(p->group_layers[0], 10);
+        assert_int_equal(p->group_layers[1], 2);
+        share[i] = model_plan_attention_share(p, 1000);
+        model_destroy(m);
+    }
+    assert_float_equal(share[0], share[1], 1e-12);
 }
 
 static void settings_written_for_each_layer_may_agree(void **state)
@@ -353,7 +376,7 @@ static const struct spoiled settings_cases[] = {
      .says = {"llama.rope.scaling.type", "\"spiral\"", "not supported"}},
     {.key = "llama.rope.scaling.type",
      .text = "longrope",
-     .code = ERR_UNSUPPORTED,
+     .code = ERR_FORMAT,
      .says = {"longrope"}},
     {.key = "llama.rope.freq_base", .value = 1, .code = ERR_UNSUPPORTED, .says = {"base 1"}},
     {.key = "general.file_type",
@@ -519,6 +542,7 @@ int main(void)
         cmocka_unit_test(options_go_before_the_file),
         cmocka_unit_test(kv_types_have_their_sizes),
         cmocka_unit_test(layers_of_one_window_share_a_group),
+        cmocka_unit_test(types_of_keys_and_values_change_no_share_of_work),
         cmocka_unit_test(settings_written_for_each_layer_may_agree),
         cmocka_unit_test(names_that_do_not_print_are_not_shown),
         cmocka_unit_test(refuses_wrong_settings),

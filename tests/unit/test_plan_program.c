@@ -149,7 +149,7 @@ static void a_model_that_does_not_fit_is_refused_before_it_is_loaded(void **stat
     assert_string_equal(o.out, "");
     assert_non_null(strstr(o.err, path));
     assert_non_null(strstr(o.err, "does not fit"));
-    assert_non_null(strstr(o.err, "16384.0 MiB"));
+    assert_non_null(strstr(o.err, "16.0 GiB"));
     assert_true(o.resident_kib < LITTLE_KIB);
     RUN(&o, "plan", path, "--memory", "16g");
     assert_int_equal(o.code, 0);

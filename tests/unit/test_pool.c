@@ -41,7 +41,7 @@ static struct pool *must_create(int threads)
 {
     struct pool *pool;
     struct err err = {0};
-    if (pool_create(threads, &pool, &err))
+    if (pool_create(threads, 0, &pool, &err))
         fail_msg("%s", err.text);
     assert_int_equal(pool_threads(pool), threads);
     return pool;
@@ -178,7 +178,7 @@ static void wrong_thread_counts_are_refused(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct err err = {0};
         struct pool *pool = (void *)&err;
-        assert_int_equal(pool_create(wrong[i], &pool, &err), ERR_ARG);
+        assert_int_equal(pool_create(wrong[i], 0, &pool, &err), ERR_ARG);
         assert_null(pool);
         assert_non_null(strstr(err.text, "1 to 1024"));
     }

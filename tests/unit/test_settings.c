@@ -139,7 +139,7 @@ static void defaults_hold_when_nothing_is_said(void **state)
     assert_int_equal(f->s.window, -1);
     assert_int_equal(f->s.memory, 0);
     assert_string_equal(f->s.kv, "f16");
-    assert_int_equal(f->s.body_limit, 4 << 20);
+    assert_int_equal(f->s.body_limit, 0); /* auto */
     assert_true(f->s.page);
     assert_null(f->s.chat_template);
     assert_int_equal(f->s.api_key.n, 0);
@@ -239,7 +239,7 @@ static void all_wrong_settings_are_reported_at_once(void **state)
     struct fixture *f = *state;
     static const char *const sentences[] = {
         "--prot: unknown setting; did you mean --port?\n",
-        "--kv: expected one of f16, bf16, f32, q8_0, found \"f8\"\n",
+        "--activation-bits: expected one of 8, 16, found \"f8\"\n",
         "--users: `ropewalk serve` does not take this setting\n",
         "--max-queue: expected a whole number from 0 to 16777216, found \"-2\"\n",
         "--zzzzzzzzz: unknown setting; `ropewalk serve --help` lists them\n",
@@ -251,7 +251,7 @@ static void all_wrong_settings_are_reported_at_once(void **state)
     setenv("ROPEWALK_THREADS", "many", 1);
     int rc = read_line(
         f, COMMAND_SERVE,
-        "--prot 1 --kv=f8 --users 3 --max-queue -2 --zzzzzzzzz=1 one two --page=maybe "
+        "--prot 1 --activation-bits=f8 --users 3 --max-queue -2 --zzzzzzzzz=1 one two --page=maybe "
         "--host --no-open-metrics");
     assert_int_equal(rc, ERR_ARG);
     int lines = 0;

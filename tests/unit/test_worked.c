@@ -24,7 +24,7 @@ static int load(void **state)
         printf("%s:%d: %s\n", error.source, error.line, error.text);
         return -1;
     }
-    return pool_create(2, &pool, NULL);
+    return pool_create(2, 0, &pool, NULL);
 }
 
 static int unload(void **state)
