@@ -190,6 +190,7 @@ int model_load(struct model *m, struct pool *pool, void (*progress)(void *arg, d
         if (!l.base)
             return err_set(err, ERR_NOMEM, "%s: no memory for %zu bytes of weights",
                            weights_path(m->weights), l.at);
+        mem_use_huge_pages(l.base, l.at);
         m->packed = l.base;
         l.total = l.at;
         l.at = 0;

@@ -207,6 +207,7 @@ int engine_create(const struct engine_config *config, struct engine **out, struc
     int rc = 0;
     if (!e)
         return err_set(err, ERR_NOMEM, "no memory for the engine");
+    engine_publish(e); /* the cache can be asked for its size at once */
     if (e->context < KV_BLOCK_TOKENS)
         rc = err_set(
             err, ERR_LIMIT,

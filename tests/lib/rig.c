@@ -77,7 +77,8 @@ void rig_open(struct rig *r, const struct rig_options *o)
 
 void rig_close(struct rig *r)
 {
-    rig_check_idle(r);
+    if (r->engine)
+        rig_check_idle(r);
     engine_destroy(r->engine);
     kv_check(r->cache);
     kv_destroy(r->cache);
