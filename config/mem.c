@@ -12,6 +12,8 @@ struct header {
 };
 
 #define BIG_BYTES ((size_t)1 << 20)
+#define HUGE_BYTES                                                                                 \
+    ((uintptr_t)2 << 20) /* of a huge page; where they are larger, this does nothing */
 
 void *mem_alloc(size_t count, size_t bytes)
 {
@@ -32,6 +34,14 @@ void *mem_alloc(size_t count, size_t bytes)
         memset(h, 0, total);
     }
     return h + 1;
+}
+
+void mem_use_huge_pages(void *p, size_t bytes)
+{
+    uintptr_t first = ((uintptr_t)p + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+    uintptr_t last = ((uintptr_t)p + bytes) / HUGE_BYTES * HUGE_BYTES;
+    if (first < last)
+        madvise((void *)first, last - first, MADV_HUGEPAGE);
 }
 
 void mem_free(void *p)

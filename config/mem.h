@@ -26,6 +26,10 @@ static inline size_t mem_round_up(size_t bytes, size_t unit)
  * Free with mem_free. */
 void *mem_alloc(size_t count, size_t bytes);
 void mem_free(void *p);
+/* Asks for huge pages for whatever of a big buffer has not been touched yet. For buffers that are
+ * written whole and read often: touching one byte of a huge page makes all of it resident. Only
+ * pages that lie wholly inside are asked for. */
+void mem_use_huge_pages(void *p, size_t bytes);
 
 /* Heap copy of n bytes plus a terminating zero; free(3) it. NULL when out of memory. */
 char *mem_strndup(const char *s, size_t n);

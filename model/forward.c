@@ -7,8 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ACT_KINDS   4
-#define TOKEN_CHUNK 16 /* tokens a worker takes at a time in phases that go token by token */
+#define ACT_KINDS 4
+/* Phases that go token by token: values that are worth handing over to another worker, some 2 us
+ * of norms and rotations, and most tokens to take at a time. */
+#define LEAST_VALUES 2048
+#define MOST_TOKENS  16
 
 /* Packed activations of one buffer of rows: one form per kind that its readers need. */
 struct packed {
@@ -219,38 +222,29 @@ static void norm_row(const struct forward *f, const struct norm *n, const float 
         f->vec->layer_norm(out, x, n->weight, n->bias, p->width, p->eps);
 }
 
-static void pack_tokens(const struct forward *f, const struct packed *to, const float *from, int t0,
-                        int t1)
+static void pack_range(const struct forward *f, const struct packed *to, const float *from,
+                       const struct act_range *range)
 {
     for (int kind = 0; kind < ACT_KINDS; kind++) {
         struct act_shape s = {(enum act_kind)kind, f->p->how.isa, to->cols, f->tokens};
         if (to->needed[kind])
-            act_pack(&s, to->act[kind], from, (size_t)to->cols, t0, t1);
+            act_pack_range(&s, to->act[kind], from, (size_t)to->cols, range);
     }
 }
 
-static void run_tokens(struct forward *f, pool_fn *fn, struct token_phase *phase)
+static void pack_tokens(const struct forward *f, const struct packed *to, const float *from, int t0,
+                        int t1)
 {
+    pack_range(f, to, from, &(struct act_range){t0, t1, 0, to->cols});
+}
+
+/* values: of a token, times what is done with each (a norm: 1). Few tokens are done by the caller
+ * alone, without a barrier. */
+static void run_tokens(struct forward *f, pool_fn *fn, struct token_phase *phase, double values)
+{
+    int least = (int)(LEAST_VALUES / values) + 1, share = f->tokens / (4 * f->threads);
     phase->f = f;
-    pool_run(f->pool, fn, phase, f->tokens, TOKEN_CHUNK);
-}
-
-/* x = embedding of the token */
-static void embed_tokens(void *arg, int worker, int64_t first, int64_t last)
-{
-    struct forward *f = ((struct token_phase *)arg)->f;
-    const struct plan *p = f->p;
-    (void)worker;
-    for (int64_t t = first; t < last; t++) {
-        const struct row *r = &f->rows[t];
-        float *x = f->x + t * p->width;
-        matrix_row(&p->embedding, f->batch->items[r->item].tokens[r->token], x);
-        if (p->embed_scale != 1.0f)
-            f->vec->scale(x, p->embed_scale, p->width);
-        const struct rope *ropes = p->ropes[f->batch->items[r->item].variant];
-        for (int i = 0; i < p->n_ropes; i++)
-            rope_table(&ropes[i], r->position, f->tables[i] + t * ropes[i].dims);
-    }
+    pool_run(f->pool, fn, phase, f->tokens, most(share < MOST_TOKENS ? share : MOST_TOKENS, least));
 }
 
 /* normed = norm(x), packed for its readers */
@@ -263,6 +257,27 @@ static void norm_tokens(void *arg, int worker, int64_t first, int64_t last)
     for (int64_t t = first; t < last; t++)
         norm_row(f, ph->norm, f->x + t * width, f->normed + t * width);
     pack_tokens(f, &f->in, f->normed, (int)first, (int)last);
+}
+
+/* x = embedding of the token */
+static void embed_token(const struct forward *f, int64_t t)
+{
+    const struct plan *p = f->p;
+    const struct row *r = &f->rows[t];
+    float *x = f->x + t * p->width;
+    matrix_row(&p->embedding, f->batch->items[r->item].tokens[r->token], x);
+    if (p->embed_scale != 1.0f)
+        f->vec->scale(x, p->embed_scale, p->width);
+    const struct rope *ropes = p->ropes[f->batch->items[r->item].variant];
+    for (int i = 0; i < p->n_ropes; i++)
+        rope_table(&ropes[i], r->position, f->tables[i] + t * ropes[i].dims);
+}
+
+static void embed_tokens(void *arg, int worker, int64_t first, int64_t last)
+{
+    for (int64_t t = first; t < last; t++)
+        embed_token(((struct token_phase *)arg)->f, t);
+    norm_tokens(arg, worker, first, last);
 }
 
 /* x += y, y normed first where the layer has a norm there */
@@ -322,20 +337,6 @@ static void pack_mixed(void *arg, int worker, int64_t first, int64_t last)
     pack_tokens(f, &f->mid, f->mixed, (int)first, (int)last);
 }
 
-/* gate = activation(gate) * up, packed */
-static void activate_tokens(void *arg, int worker, int64_t first, int64_t last)
-{
-    struct forward *f = ((struct token_phase *)arg)->f;
-    const struct plan *p = f->p;
-    void (*const activate)(float *, const float *, int) = p->arch->activation == ACTIVATION_SILU
-                                                              ? f->vec->silu_mul
-                                                              : f->vec->gelu_mul;
-    (void)worker;
-    for (int64_t t = first; t < last; t++)
-        activate(f->gate + t * p->ffn, f->up + t * p->ffn, p->ffn);
-    pack_tokens(f, &f->wide, f->gate, (int)first, (int)last);
-}
-
 /* ---- products: several matrices that read the same rows, in one phase ---- */
 
 struct product {
@@ -347,35 +348,41 @@ struct product_phase {
     struct forward *f;
     const struct packed *from;
     const struct product *products;
-    int n, tokens;
     int chunk[3], chunks[3];
 };
 
-static void add_bias(const struct product *pr, int tokens, int row0, int row1)
+struct rows {
+    int first, last;
+};
+
+static void add_bias(const struct product *pr, int tokens, struct rows rows)
 {
     size_t stride = (size_t)pr->linear->matrix.rows;
     for (int t = 0; t < tokens; t++)
-        for (int r = row0; r < row1; r++)
+        for (int r = rows.first; r < rows.last; r++)
             pr->out[(size_t)t * stride + (size_t)r] += pr->linear->bias[r];
 }
 
-static void multiply_chunk(const struct product_phase *ph, int worker, int which, int64_t chunk)
+static void multiply_rows(const struct forward *f, int worker, const struct packed *from,
+                          const struct product *pr, struct rows rows)
 {
-    const struct forward *f = ph->f;
-    const struct product *pr = &ph->products[which];
     const struct matrix *m = &pr->linear->matrix;
-    int row0 = (int)chunk * ph->chunk[which];
-    int row1 = row0 + ph->chunk[which] < m->rows ? row0 + ph->chunk[which] : m->rows;
     const struct matrix_job job = {
-        .act = ph->from->act[matrix_act_kind(m->format, m->how)],
-        .tokens = ph->tokens,
+        .act = from->act[matrix_act_kind(m->format, m->how)],
+        .tokens = f->tokens,
         .out = pr->out,
         .out_stride = (size_t)m->rows,
         .scratch = f->worker_scratch + (size_t)worker * f->worker_bytes,
     };
-    matrix_mul(m, &job, row0, row1);
+    matrix_mul(m, &job, rows.first, rows.last);
     if (pr->linear->bias)
-        add_bias(pr, ph->tokens, row0, row1);
+        add_bias(pr, f->tokens, rows);
+}
+
+static struct rows chunk_rows(const struct matrix *m, int64_t chunk, int size)
+{
+    int first = (int)chunk * size;
+    return (struct rows){first, first + size < m->rows ? first + size : m->rows};
 }
 
 static void multiply_chunks(void *arg, int worker, int64_t first, int64_t last)
@@ -386,15 +393,16 @@ static void multiply_chunks(void *arg, int worker, int64_t first, int64_t last)
         int which = 0;
         while (chunk >= ph->chunks[which])
             chunk -= ph->chunks[which++];
-        multiply_chunk(ph, worker, which, chunk);
+        const struct product *pr = &ph->products[which];
+        multiply_rows(ph->f, worker, ph->from, pr,
+                      chunk_rows(&pr->linear->matrix, chunk, ph->chunk[which]));
     }
 }
 
 static void multiply(struct forward *f, const struct packed *from, const struct product *products,
                      int n)
 {
-    struct product_phase ph = {
-        .f = f, .from = from, .products = products, .n = n, .tokens = f->tokens};
+    struct product_phase ph = {.f = f, .from = from, .products = products};
     int64_t total = 0;
     for (int i = 0; i < n; i++) {
         const struct matrix *m = &products[i].linear->matrix;
@@ -403,6 +411,47 @@ static void multiply(struct forward *f, const struct packed *from, const struct 
         total += ph.chunks[i];
     }
     pool_run(f->pool, multiply_chunks, &ph, total, 1);
+}
+
+/* ---- gate and up: rows of both, and what becomes of them, in one phase ---- */
+
+struct gate_phase {
+    struct forward *f;
+    const struct layer *layer;
+    int chunk;
+};
+
+/* gate = activation(gate) * up, packed */
+static void activate_rows(const struct forward *f, struct rows rows)
+{
+    const struct plan *p = f->p;
+    void (*const activate)(float *, const float *, int) = p->arch->activation == ACTIVATION_SILU
+                                                              ? f->vec->silu_mul
+                                                              : f->vec->gelu_mul;
+    for (size_t t = 0; t < (size_t)f->tokens; t++) {
+        size_t at = t * (size_t)p->ffn + (size_t)rows.first;
+        activate(f->gate + at, f->up + at, rows.last - rows.first);
+    }
+    pack_range(f, &f->wide, f->gate, &(struct act_range){0, f->tokens, rows.first, rows.last});
+}
+
+static void gate_chunks(void *arg, int worker, int64_t first, int64_t last)
+{
+    const struct gate_phase *ph = arg;
+    struct forward *f = ph->f;
+    const struct product gate = {&ph->layer->gate, f->gate}, up = {&ph->layer->up, f->up};
+    for (int64_t i = first; i < last; i++) {
+        struct rows rows = chunk_rows(&ph->layer->gate.matrix, i, ph->chunk);
+        multiply_rows(f, worker, &f->in, &gate, rows);
+        multiply_rows(f, worker, &f->in, &up, rows);
+        activate_rows(f, rows);
+    }
+}
+
+static void multiply_gate(struct forward *f, const struct layer *l)
+{
+    struct gate_phase ph = {f, l, matrix_chunk(&l->gate.matrix, f->tokens, f->threads)};
+    pool_run(f->pool, gate_chunks, &ph, (f->p->ffn + ph.chunk - 1) / ph.chunk, 1);
 }
 
 /* ---- a layer ---- */
@@ -432,23 +481,21 @@ static void run_attention(struct forward *f, const struct layer *l)
 
 static void attention_half(struct forward *f, const struct layer *l)
 {
+    const struct attn_shape *a = &l->attn;
     const struct product qkv[] = {{&l->q, f->q}, {&l->k, f->k}, {&l->v, f->v}};
     const struct product out = {&l->o, f->y};
     struct token_phase ph = {.layer = l};
     multiply(f, &f->in, qkv, 3);
-    run_tokens(f, store_tokens, &ph);
+    run_tokens(f, store_tokens, &ph, 2.0 * (a->heads + a->kv_heads) * a->key_size);
     run_attention(f, l);
-    run_tokens(f, pack_mixed, &ph);
+    run_tokens(f, pack_mixed, &ph, 0.3 * f->mid.cols);
     multiply(f, &f->mid, &out, 1);
 }
 
 static void ffn_half(struct forward *f, const struct layer *l)
 {
-    const struct product gate_up[] = {{&l->gate, f->gate}, {&l->up, f->up}};
     const struct product down = {&l->down, f->y};
-    struct token_phase ph = {.layer = l};
-    multiply(f, &f->in, gate_up, 2);
-    run_tokens(f, activate_tokens, &ph);
+    multiply_gate(f, l);
     multiply(f, &f->wide, &down, 1);
 }
 
@@ -460,9 +507,9 @@ static void run_layer(struct forward *f, const struct layer *l, const struct nor
     if (f->p->arch->parallel)
         after_attention.norm = NULL; /* the feed-forward reads the same input as the attention */
     attention_half(f, l);
-    run_tokens(f, add_tokens, &after_attention);
+    run_tokens(f, add_tokens, &after_attention, f->p->width);
     ffn_half(f, l);
-    run_tokens(f, add_tokens, &after_ffn);
+    run_tokens(f, add_tokens, &after_ffn, f->p->width);
 }
 
 /* ---- the step ---- */
@@ -488,8 +535,7 @@ int forward_step(struct forward *f, const struct batch *batch)
     list_rows(f, batch);
     if (f->tokens == 0)
         return 0;
-    run_tokens(f, embed_tokens, &first);
-    run_tokens(f, norm_tokens, &first);
+    run_tokens(f, embed_tokens, &first, 4.0 * p->width);
     for (int i = 0; i < p->face.layers; i++) {
         if (batch->stop && atomic_load_explicit(batch->stop, memory_order_relaxed))
             return ERR_BUSY;

@@ -121,53 +121,66 @@ size_t act_bytes(const struct act_shape *s)
     return values / 32 * act_record_bytes(s->kind);
 }
 
-/* Tokens [t0, t1) of one tile: [k][tile's tokens]. */
-static void tile_floats(float *tile, const float *x, size_t stride, int cols, size_t width,
-                        size_t n)
+/* Some tokens of one tile, which is `width` tokens wide. */
+struct tile_part {
+    const float *x; /* the first token's value k0 */
+    size_t stride, width, tokens;
+    int k0, k1;
+};
+
+/* Unrounded tiles are [k][width]; `tile` is the first token's column. */
+static void tile_floats(float *tile, const struct tile_part *p)
 {
-    for (int k = 0; k < cols; k++, tile += width)
-        for (size_t t = 0; t < n; t++)
-            tile[t] = x[t * stride + (size_t)k];
+    tile += (size_t)p->k0 * p->width;
+    for (int k = p->k0; k < p->k1; k++, tile += p->width)
+        for (size_t t = 0; t < p->tokens; t++)
+            tile[t] = p->x[t * p->stride + (size_t)(k - p->k0)];
 }
 
-static void tile_rounded(uint8_t *tile, const float *x, size_t stride, const struct act_shape *s,
-                         size_t width, size_t n)
+static void tile_rounded(uint8_t *tile, const struct act_shape *s, const struct tile_part *p)
 {
     const struct matrix_ops *ops = matrix_ops(s->isa);
-    size_t record = act_record_bytes(s->kind);
-    for (size_t t = 0; t < n; t++)
-        ops->act_row[s->kind == ACT_INT16](x + t * stride, s->cols / 32, tile + t * record,
-                                           width * record);
+    size_t record = act_record_bytes(s->kind), step = p->width * record;
+    tile += (size_t)(p->k0 / 32) * step;
+    for (size_t t = 0; t < p->tokens; t++)
+        ops->act_row[s->kind == ACT_INT16](p->x + t * p->stride, (p->k1 - p->k0) / 32,
+                                           tile + t * record, step);
 }
 
-static void pack_plain(const struct act_shape *s, float *dst, const float *x, size_t stride, int t0,
-                       int t1)
+static void pack_plain(const struct act_shape *s, float *dst, const float *x, size_t stride,
+                       const struct act_range *r)
 {
-    for (int t = t0; t < t1; t++)
-        memcpy(dst + (size_t)t * (size_t)s->cols, x + (size_t)t * stride,
-               (size_t)s->cols * sizeof *dst);
+    size_t bytes = (size_t)(r->k1 - r->k0) * sizeof *dst;
+    for (int t = r->t0; t < r->t1; t++)
+        memcpy(dst + (size_t)t * (size_t)s->cols + r->k0, x + (size_t)t * stride + r->k0, bytes);
 }
 
-void act_pack(const struct act_shape *s, void *dst, const float *x, size_t stride, int t0, int t1)
+void act_pack_range(const struct act_shape *s, void *dst, const float *x, size_t stride,
+                    const struct act_range *r)
 {
     if (s->kind == ACT_PLAIN) {
-        pack_plain(s, dst, x, stride, t0, t1);
+        pack_plain(s, dst, x, stride, r);
         return;
     }
     int most = tile_width(s, matrix_ops(s->isa));
     size_t cols = (size_t)s->cols, record = act_record_bytes(s->kind);
-    for (int t = t0, n; t < t1; t += n) {
+    for (int t = r->t0, n; t < r->t1; t += n) {
         int first = t / most * most, at = t - first;
         int width = min_int(most, s->tokens - first); /* the last tile may have fewer */
-        const float *from = x + (size_t)t * stride;
-        n = min_int(width - at, t1 - t);
+        n = min_int(width - at, r->t1 - t);
+        struct tile_part p = {
+            x + (size_t)t * stride + r->k0, stride, (size_t)width, (size_t)n, r->k0, r->k1};
         if (s->kind == ACT_TILED)
-            tile_floats((float *)dst + (size_t)first * cols + at, from, stride, s->cols,
-                        (size_t)width, (size_t)n);
+            tile_floats((float *)dst + (size_t)first * cols + at, &p);
         else
-            tile_rounded((uint8_t *)dst + ((size_t)first * (cols / 32) + (size_t)at) * record, from,
-                         stride, s, (size_t)width, (size_t)n);
+            tile_rounded((uint8_t *)dst + ((size_t)first * (cols / 32) + (size_t)at) * record, s,
+                         &p);
     }
+}
+
+void act_pack(const struct act_shape *s, void *dst, const float *x, size_t stride, int t0, int t1)
+{
+    act_pack_range(s, dst, x, stride, &(struct act_range){t0, t1, 0, s->cols});
 }
 
 /* ---- the product ---- */

@@ -91,9 +91,16 @@ struct act_shape matrix_act_shape(const struct matrix *m, int tokens);
 enum act_kind matrix_act_kind(enum format_id format, struct matrix_how how);
 /* Grows with tokens, in proportion. */
 size_t act_bytes(const struct act_shape *s);
-/* Rounds and arranges tokens [t0, t1) of x[t * stride + k] into dst (aligned to MEM_LINE). Ranges
- * may be packed by several threads at once. A token with a number that is not finite gives results
- * that are not numbers. */
+/* Tokens [t0, t1), values [k0, k1) of each: k0 a multiple of 32, k1 too or equal to cols. */
+struct act_range {
+    int t0, t1, k0, k1;
+};
+/* Rounds and arranges a range of x[t * stride + k] into dst (aligned to MEM_LINE). Ranges may be
+ * packed by several threads at once. A token with a number that is not finite gives results that
+ * are not numbers. */
+void act_pack_range(const struct act_shape *s, void *dst, const float *x, size_t stride,
+                    const struct act_range *range);
+/* All values of tokens [t0, t1). */
 void act_pack(const struct act_shape *s, void *dst, const float *x, size_t stride, int t0, int t1);
 
 /* ---- the product ---- */

@@ -119,16 +119,14 @@ double model_attention_share(uint64_t parameters, int layers, int width, double 
 
 double model_plan_attention_share(const struct model_plan *p, int context)
 {
-    /* All layers have heads of one shape: a group has as many of them as it has of the bytes. */
-    double seen = 0, bytes = 0;
+    double seen = 0; /* positions, by all layers */
     for (int g = 0; g < p->kv.groups; g++) {
         const struct kv_group_config *group = &p->kv.group[g];
         int most = group->window && group->window < context ? group->window : context;
-        seen += (double)group->block_bytes * most;
-        bytes += (double)group->block_bytes;
+        seen += (double)p->group_layers[g] * most;
     }
     int width = p->heads * (p->key_size + p->value_size) / 2;
-    return model_attention_share(p->parameters, p->layers, width, seen / bytes);
+    return model_attention_share(p->parameters, p->layers, width, seen / p->layers);
 }
 
 const char *model_blas_core(void)
@@ -192,6 +190,7 @@ int model_load(struct model *m, struct pool *pool, void (*progress)(void *arg, d
         if (!l.base)
             return err_set(err, ERR_NOMEM, "%s: no memory for %zu bytes of weights",
                            weights_path(m->weights), l.at);
+        mem_use_huge_pages(l.base, l.at);
         m->packed = l.base;
         l.total = l.at;
         l.at = 0;

@@ -220,6 +220,7 @@ struct model_plan {
     size_t kv_bytes_per_token; /* of all groups, before any window */
     struct kv_config kv;       /* groups filled in; arena_bytes 0 */
     enum kv_type kv_types[KV_MAX_GROUPS]; /* of the groups */
+    int group_layers[KV_MAX_GROUPS];
     int variant_limit; /* longest sequence of variant 0; 0: the model has one variant only */
 };
 

@@ -49,6 +49,7 @@ static int place_in_cache(struct reader *r, struct layer *l)
         kv->groups++;
     }
     l->group = g;
+    r->p->face.group_layers[g]++;
     l->offset = kv->group[g].block_bytes;
     size_t bytes = attn_block_bytes(&l->attn);
     if (bytes == 0 || !mem_add(kv->group[g].block_bytes, bytes, &kv->group[g].block_bytes))

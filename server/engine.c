@@ -207,6 +207,7 @@ int engine_create(const struct engine_config *config, struct engine **out, struc
     int rc = 0;
     if (!e)
         return err_set(err, ERR_NOMEM, "no memory for the engine");
+    engine_publish(e); /* the cache can be asked for its size at once */
     if (e->context < KV_BLOCK_TOKENS)
         rc = err_set(
             err, ERR_LIMIT,
@@ -233,9 +234,7 @@ void engine_destroy(struct engine *e)
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
     pthread_join(e->thread, NULL);
-    struct job *next;
-    for (struct job *j = engine_take_news(e); j; j = next) {
-        next = j->next_news;
+    for (struct job *j = engine_next_news(e); j; j = engine_next_news(e)) {
         job_unref(j);
     }
     release(e);

@@ -33,10 +33,9 @@ void engine_destroy(struct engine *e);
 int engine_submit(struct engine *e, struct job *job, struct err *err);
 /* Any thread: the client has left. The engine drops the job within one step; JOB_DONE follows. */
 void engine_cancel(struct engine *e, struct job *job);
-/* Jobs that have events since the last call, linked by next_news, with a reference each for the
- * caller to drop. Read a job's next_news before job_take: emptying its outbox makes it listable
- * again. Any one thread. */
-struct job *engine_take_news(struct engine *e);
+/* A job that has had events since it was last handed out, with a reference for the caller to drop;
+ * NULL: no more. Any thread. */
+struct job *engine_next_news(struct engine *e);
 
 /* The longest prompt plus answer that can run. */
 int engine_context(const struct engine *e);

@@ -15,25 +15,29 @@ struct job_event *engine_event(enum job_event_kind kind, int choice)
 
 void engine_send(struct engine *e, struct job *j, struct job_event *event)
 {
-    /* Listed when its outbox was empty: a listed job is never linked again before its taker, who
-     * reads next_news first, has emptied the outbox. */
-    if (job_put(j, event)) {
+    job_put(j, event);
+    pthread_mutex_lock(&e->news_lock);
+    if (!j->listed) {
+        j->listed = true;
         job_ref(j);
-        pthread_mutex_lock(&e->news_lock);
         j->next_news = e->news;
         e->news = j;
-        pthread_mutex_unlock(&e->news_lock);
     }
+    pthread_mutex_unlock(&e->news_lock);
     e->told = true;
 }
 
-struct job *engine_take_news(struct engine *e)
+/* One at a time: a job that has been handed out can be listed again at once. */
+struct job *engine_next_news(struct engine *e)
 {
     pthread_mutex_lock(&e->news_lock);
-    struct job *list = e->news;
-    e->news = NULL;
+    struct job *j = e->news;
+    if (j) {
+        e->news = j->next_news;
+        j->listed = false;
+    }
     pthread_mutex_unlock(&e->news_lock);
-    return list;
+    return j;
 }
 
 void engine_notify(struct engine *e)

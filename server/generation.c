@@ -364,9 +364,7 @@ static void shed(struct server *s)
 
 void generation_news(struct server *s)
 {
-    struct job *next;
-    for (struct job *j = engine_take_news(s->engine); j; j = next) {
-        next = j->next_news; /* before job_take, after which the engine may list it again */
+    for (struct job *j = engine_next_news(s->engine); j; j = engine_next_news(s->engine)) {
         struct job_event *events = job_take(j);
         if (j->owner)
             take(j->owner, events);

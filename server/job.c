@@ -51,13 +51,11 @@ struct job_event *job_take(struct job *j)
     return first;
 }
 
-bool job_put(struct job *j, struct job_event *e)
+void job_put(struct job *j, struct job_event *e)
 {
     e->next = NULL;
     pthread_mutex_lock(&j->lock);
-    bool empty = !j->first;
     *j->last = e;
     j->last = &e->next;
     pthread_mutex_unlock(&j->lock);
-    return empty;
 }

@@ -107,7 +107,8 @@ struct job {
     /* outbox */
     pthread_mutex_t lock;
     struct job_event *first, **last;
-    struct job *next_news; /* in the list of jobs with news; valid until the outbox is emptied */
+    struct job *next_news; /* the engine's list of jobs with news */
+    bool listed;           /* it is there */
     void *owner;           /* the front end's; loop thread only */
     void *running;         /* the engine's; engine thread only */
     struct job *next;      /* the engine's queue */
@@ -116,8 +117,8 @@ struct job {
 struct job *job_create(void); /* one reference; NULL when out of memory */
 void job_ref(struct job *j);
 void job_unref(struct job *j); /* the last one frees it; accepts NULL */
-/* Adds an event, which the job owns from now on; whether the outbox was empty. Any thread. */
-bool job_put(struct job *j, struct job_event *e);
+/* Adds an event, which the job owns from now on. Any thread. */
+void job_put(struct job *j, struct job_event *e);
 /* Takes all events out, oldest first; NULL when there is none. */
 struct job_event *job_take(struct job *j);
 

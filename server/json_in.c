@@ -75,7 +75,7 @@ static json_t *load(const char *text, size_t bytes, struct err *err)
         err_set(err, ERR_NOMEM, "the server is out of memory");
         return NULL;
     }
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     guard.on = false;
     if (!root)
         err_set(err, ERR_FORMAT, "the body is not valid JSON: %s (line %d, column %d)", error.text,

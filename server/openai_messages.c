@@ -197,9 +197,9 @@ static int cut_after(struct chat_text *text, const json_t *messages, struct api_
     size_t n = want ? json_string_length(content) : 0;
     if (!role || strcmp(role, "assistant") || n == 0)
         return api_invalid(e, "continue_final_message", "the last message must be the assistant's");
-    while (n && strchr(" \n\t\r", want[n - 1])) /* templates trim */
+    while (n && memchr(" \n\t\r", want[n - 1], 4)) /* templates trim */
         n--;
-    for (; n && strchr(" \n\t\r", *want); want++)
+    for (; n && memchr(" \n\t\r", *want, 4); want++)
         n--;
     for (size_t at = text->bytes; n && at-- > 0;)
         if (found_at(text, at, want, n)) {
@@ -227,6 +227,31 @@ static int render_context(const struct server *s, const json_t *context, struct 
     return 0;
 }
 
+/* Null contents become empty ones; false when there was none. */
+static bool fill_contents(json_t *context)
+{
+    size_t i;
+    json_t *message;
+    bool found = false;
+    json_array_foreach(json_object_get(context, "messages"), i, message)
+    {
+        bool missing = json_is_null(json_object_get(message, "content"));
+        found |= missing && json_object_set_new(message, "content", json_string("")) == 0;
+    }
+    return found;
+}
+
+/* Some templates tell a call from an answer by its null content, others cannot add null to text. */
+static int render_either(const struct server *s, json_t *context, struct chat_text *out,
+                         struct api_error *e)
+{
+    int failed = render_context(s, context, out, e);
+    if (!failed || e->status != 400 || !fill_contents(context))
+        return failed;
+    *e = (struct api_error){0};
+    return render_context(s, context, out, e);
+}
+
 static int render(const struct server *s, const struct openai_request *r, struct chat_text *out,
                   struct api_error *e)
 {
@@ -240,7 +265,7 @@ static int render(const struct server *s, const struct openai_request *r, struct
     json_t *context = context_of(r, generate, e);
     if (!context)
         return -1;
-    int failed = render_context(s, context, out, e);
+    int failed = render_either(s, context, out, e);
     if (!failed && r->continue_final)
         failed = cut_after(out, json_object_get(context, "messages"), e);
     json_decref(context);

@@ -138,7 +138,7 @@ static int ids_of_infill(struct generation *g, const json_t *v, const struct ope
         const char *text = after ? r->suffix : json_string_value(v);
         if (push(ids, after ? form.after : form.before))
             return api_no_memory(e);
-        if (push_text(g, text, strlen(text), ids, e))
+        if (push_text(g, text, after ? strlen(text) : json_string_length(v), ids, e))
             return -1;
     }
     return form.middle >= 0 && push(ids, form.middle) ? api_no_memory(e) : 0;

@@ -135,6 +135,8 @@ static int read_field(const struct schema_field *f, const json_t *value, void *o
     if (!type_fits(f->type, value))
         return api_invalid(e, f->name, "%s was expected, not %s", wanted[f->type],
                            schema_type_name(value));
+    if (f->type == SCHEMA_TEXT && strlen(json_string_value(value)) != json_string_length(value))
+        return api_invalid(e, f->name, "a zero character (\\u0000) cannot be part of it");
     if (check_range(f, value, e))
         return -1;
     if (f->rule == SCHEMA_REFUSE && !(f->harmless && f->harmless(value)))

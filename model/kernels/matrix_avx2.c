@@ -358,6 +358,8 @@ PANEL_CORES(panel_q6_k, 2, FLAVOUR_HALF, 32)
 
 DIRECT_CORES(direct_q4_0, 8, VALUES_4, SCALES_F16, FLAVOUR_PLAIN, 8)
 DIRECT_CORES(direct_q4_1, 8, VALUES_4, SCALES_F16_MIN, FLAVOUR_MIN, 0)
+DIRECT_CORES(direct_q5_0, 4, VALUES_5, SCALES_F16, FLAVOUR_PLAIN, 16)
+DIRECT_CORES(direct_q5_1, 4, VALUES_5, SCALES_F16_MIN, FLAVOUR_MIN, 0)
 DIRECT_CORES(direct_q8_0, 1, VALUES_8, SCALES_F16, FLAVOUR_PLAIN, 0)
 DIRECT_CORES(direct_q4_k, 8, VALUES_4, SCALES_K_MIN, FLAVOUR_MIN, 0)
 DIRECT_CORES(direct_q5_k, 4, VALUES_5, SCALES_K_MIN, FLAVOUR_MIN, 0)
@@ -466,6 +468,8 @@ const struct matrix_ops matrix_ops_avx2 = {
         {
             [FORMAT_Q4_0] = direct_q4_0,
             [FORMAT_Q4_1] = direct_q4_1,
+            [FORMAT_Q5_0] = direct_q5_0,
+            [FORMAT_Q5_1] = direct_q5_1,
             [FORMAT_Q8_0] = direct_q8_0,
             [FORMAT_Q4_K] = direct_q4_k,
             [FORMAT_Q5_K] = direct_q5_k,

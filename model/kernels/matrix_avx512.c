@@ -336,10 +336,18 @@ CORES(PANEL_CORE, FEW_TOKENS, wide_half_min, FLAVOUR_HALF_MIN, true)
 
 DIRECT_CORES(direct_q4_0, VALUES_4, SCALES_F16, FLAVOUR_PLAIN, 8, NULL)
 DIRECT_CORES(direct_q4_1, VALUES_4, SCALES_F16_MIN, FLAVOUR_MIN, 0, NULL)
+DIRECT_CORES(direct_q5_0, VALUES_5, SCALES_F16, FLAVOUR_PLAIN, 16, NULL)
+DIRECT_CORES(direct_q5_1, VALUES_5, SCALES_F16_MIN, FLAVOUR_MIN, 0, NULL)
 DIRECT_CORES(direct_q8_0, VALUES_8, SCALES_F16, FLAVOUR_PLAIN, 128, NULL)
 DIRECT_CORES(direct_q4_k, VALUES_4, SCALES_K_MIN, FLAVOUR_MIN, 0, NULL)
 DIRECT_CORES(direct_q5_k, VALUES_5, SCALES_K_MIN, FLAVOUR_MIN, 0, NULL)
 DIRECT_CORES(direct_q6_k, VALUES_6, SCALES_K16, FLAVOUR_HALF, 32, NULL)
+DIRECT_CORES(direct_q2_k, VALUES_2, SCALES_K16_MIN, FLAVOUR_HALF_MIN, 0, NULL)
+DIRECT_CORES(direct_q3_k, VALUES_3, SCALES_K16, FLAVOUR_HALF, 4, NULL)
+DIRECT_CORES(direct_iq4_nl, VALUES_TABLE, SCALES_F16, FLAVOUR_PLAIN, 0,
+             codecs[FORMAT_IQ4_NL]->table)
+DIRECT_CORES(direct_iq4_xs, VALUES_TABLE, SCALES_K, FLAVOUR_PLAIN, 0, codecs[FORMAT_IQ4_XS]->table)
+DIRECT_CORES(direct_mxfp4, VALUES_TABLE, SCALES_BF16, FLAVOUR_PLAIN, 0, codecs[FORMAT_MXFP4]->table)
 
 /* ---- panels ---- */
 
@@ -449,10 +457,17 @@ const struct matrix_ops matrix_ops_avx512 = {
         {
             [FORMAT_Q4_0] = direct_q4_0,
             [FORMAT_Q4_1] = direct_q4_1,
+            [FORMAT_Q5_0] = direct_q5_0,
+            [FORMAT_Q5_1] = direct_q5_1,
             [FORMAT_Q8_0] = direct_q8_0,
             [FORMAT_Q4_K] = direct_q4_k,
             [FORMAT_Q5_K] = direct_q5_k,
             [FORMAT_Q6_K] = direct_q6_k,
+            [FORMAT_Q2_K] = direct_q2_k,
+            [FORMAT_Q3_K] = direct_q3_k,
+            [FORMAT_IQ4_NL] = direct_iq4_nl,
+            [FORMAT_IQ4_XS] = direct_iq4_xs,
+            [FORMAT_MXFP4] = direct_mxfp4,
         },
     .floats =
         {

@@ -30,16 +30,10 @@ static void list_contexts(const struct settings *s, const struct model_plan *p, 
 
 static void print_windows(const struct model_plan *p)
 {
-    size_t all = 0;
     for (int g = 0; g < p->kv.groups; g++)
-        all += p->kv.group[g].block_bytes;
-    for (int g = 0; g < p->kv.groups; g++) {
-        const struct kv_group_config *group = &p->kv.group[g];
-        int layers = (int)((double)p->layers * (double)group->block_bytes / (double)all + 0.5);
-        if (group->window)
-            printf("  window          %d of %d layers see the last %d tokens\n", layers, p->layers,
-                   group->window);
-    }
+        if (p->kv.group[g].window)
+            printf("  window          %d of %d layers see the last %d tokens\n", p->group_layers[g],
+                   p->layers, p->kv.group[g].window);
 }
 
 /* "f16", or "q8_0 (full), f16 (window)". */
@@ -139,9 +133,9 @@ static json_t *groups_json(const struct model_plan *p)
     json_t *groups = json_array();
     for (int g = 0; g < p->kv.groups; g++)
         json_array_append_new(
-            groups, json_pack("{s:s, s:i, s:s, s:I}", "name", p->kv.group[g].name, "window",
-                              p->kv.group[g].window, "type", kv_type_name(p->kv_types[g]),
-                              "bytes_per_token",
+            groups, json_pack("{s:s, s:i, s:i, s:s, s:I}", "name", p->kv.group[g].name, "layers",
+                              p->group_layers[g], "window", p->kv.group[g].window, "type",
+                              kv_type_name(p->kv_types[g]), "bytes_per_token",
                               (json_int_t)(p->kv.group[g].block_bytes / KV_BLOCK_TOKENS)));
     return groups;
 }

@@ -32,6 +32,8 @@ static void tell_address(void *arg, const char *address)
     log_info("serving %s on %s", model_plan(s->session.model)->name, address);
     if (s->settings->unix_socket && !strchr(address, ':'))
         return;
+    if (s->settings->page)
+        fprintf(stderr, "\n    http://%s/ in a browser, or\n", address);
     fprintf(stderr,
             "\n    curl http://%s/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", "
             "\"content\": \"Hello!\"}]}'\n\n",

@@ -45,9 +45,7 @@ static void wait_for_news(struct terminal *t)
 
 static void drop_news(struct engine *e)
 {
-    struct job *next;
-    for (struct job *j = engine_take_news(e); j; j = next) {
-        next = j->next_news;
+    for (struct job *j = engine_next_news(e); j; j = engine_next_news(e)) {
         job_unref(j);
     }
 }

@@ -1,7 +1,7 @@
 // The chat: messages, the answer that is coming, and what can be done with them.
 
 import { Problem, stream } from "./api.js";
-import { $, clear, count, el, fit, recall, session, store, throttle } from "./dom.js";
+import { $, clear, copy, count, el, fit, recall, session, store, throttle } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { Meter } from "./meter.js";
 import { sampling, systemMessage } from "./settings.js";
@@ -34,13 +34,12 @@ function action(label, run) {
 }
 
 function actionsOf(message, index) {
-  const copy = action("Copy", async () => {
-    await navigator.clipboard?.writeText(message.content);
-    server.tell("Copied.");
+  const taken = action("Copy", async () => {
+    server.tell((await copy(message.content)) ? "Copied." : "The browser does not let this page copy.");
   });
-  if (message.role === "user") return [copy, action("Edit", () => edit(index))];
+  if (message.role === "user") return [taken, action("Edit", () => edit(index))];
   const last = index === messages.length - 1;
-  const more = [copy];
+  const more = [taken];
   if (last) more.push(action("Again", () => again(index)));
   if (last && message.cut) more.push(action("Continue", () => answer(message)));
   return more;
@@ -103,6 +102,7 @@ function requestFor(continued) {
 
 async function receive(message, request, meter) {
   for await (const event of stream("v1/chat/completions", request, running.signal)) {
+    if (!meter.usage) status("");
     meter.see(event);
     for (const choice of event.choices) {
       message.content += choice.delta.content ?? "";

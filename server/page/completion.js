@@ -55,6 +55,7 @@ const answerText = (list) => list.filter((p) => !p.echo).map((p) => p.text).join
 function requestFor(prompt, echo) {
   const request = { ...sampling(), prompt, logprobs: TOP, echo };
   if (server.model) request.model = server.model;
+  if (!("max_tokens" in request)) request.max_tokens = server.context; // not 16, which none would mean
   return request;
 }
 

@@ -45,6 +45,22 @@ export function fit(area) {
   area.style.height = `${area.scrollHeight + 2}px`;
 }
 
+// True when the text is on the clipboard. Pages that came by plain HTTP from another machine have no
+// navigator.clipboard; what is selected can be copied there all the same.
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const area = el("textarea", { value: text, className: "hidden" });
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
+  }
+}
+
 // Calls `draw` at most once a frame; flush() at once.
 export function throttle(draw) {
   let waiting = 0;

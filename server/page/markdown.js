@@ -1,6 +1,6 @@
 // What models write most of Markdown, as elements: never as HTML text, so that nothing in it runs.
 
-import { el } from "./dom.js";
+import { copy, el } from "./dom.js";
 
 const inlineRules = [
   [/`([^`\n]+)`/, (m) => el("code", { textContent: m[1] })],
@@ -33,8 +33,7 @@ function inline(text) {
 function copyButton(text) {
   const button = el("button", { type: "button", className: "plain copy", textContent: "Copy" });
   button.addEventListener("click", async () => {
-    await navigator.clipboard?.writeText(text);
-    button.textContent = "Copied";
+    button.textContent = (await copy(text)) ? "Copied" : "Not copied";
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   });
   return button;

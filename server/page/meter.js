@@ -26,7 +26,7 @@ export class Meter {
   get speed() {
     const seconds = (this.last - this.first) / 1000;
     const tokens = (this.usage?.completion_tokens ?? 0) - this.firstTokens;
-    return seconds > 0 && tokens > 0 ? tokens / seconds : 0;
+    return seconds > 0.05 && tokens > 0 ? tokens / seconds : 0; // less says nothing
   }
 
   get total() {

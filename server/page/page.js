@@ -41,10 +41,16 @@ async function loadModels() {
   } catch (error) {
     banner(error.message, loadModels);
   }
-  $("forget-key").hidden = !hasKey();
+  showKey();
 }
 
 // ---- the key ----
+
+// Links are followed without the key, so they are not shown beside one.
+function showKey() {
+  $("forget-key").hidden = !hasKey();
+  $("metrics-link").hidden = $("models-link").hidden = hasKey();
+}
 
 let asking = null; // several requests may need it at once
 
@@ -67,10 +73,7 @@ function ask(refused) {
     };
     dialog.showModal();
   });
-  return asking.then((key) => {
-    $("forget-key").hidden = key === null;
-    return key;
-  });
+  return asking;
 }
 
 // ---- tabs and drawer ----

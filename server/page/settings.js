@@ -103,7 +103,12 @@ function show() {
 }
 
 export function startSettings() {
-  values = { ...defaults(), ...recall(local, "settings") };
+  const kept = recall(local, "settings") ?? {};
+  values = defaults();
+  for (const { name, kind } of named) {
+    const wanted = kind === "text" ? "string" : "number";
+    if (kept[name] === "" || typeof kept[name] === wanted) values[name] = kept[name];
+  }
   show();
   $("settings-form").addEventListener("submit", (event) => event.preventDefault());
   $("reset").addEventListener("click", () => {

@@ -52,6 +52,7 @@ static void *need(size_t bytes)
         fprintf(stderr, "bench_matrix: no memory for %zu bytes\n", bytes);
         exit(1);
     }
+    mem_use_huge_pages(p, bytes);
     return p;
 }
 

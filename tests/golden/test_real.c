@@ -22,6 +22,12 @@ struct distance {
     double mean, most;
 };
 
+/* With sanitizers (ROPEWALK_TEST_SHORT) one short text must do. */
+static bool left_out(const char *name)
+{
+    return getenv("ROPEWALK_TEST_SHORT") && strcmp(name, "numbers");
+}
+
 static void open_model(struct runner *r, const char *kernels, enum kv_type kv)
 {
     const struct model_options options = {.path = model_path,
@@ -111,6 +117,8 @@ static void token_ids_are_equal(void **state)
     open_model(&r, "auto", KV_F16);
     json_object_foreach(json_object_get(answers, "cases"), name, text)
     {
+        if (left_out(name))
+            continue;
         int32_t *expected;
         int n = read_ids(json_object_get(text, "ids"), &expected);
         const json_t *s = json_object_get(text, "text");
@@ -137,6 +145,8 @@ static void exact_path_is_within_a_thousandth(void **state)
     open_model(&r, "float", KV_F32);
     json_object_foreach(json_object_get(answers, "cases"), name, text)
     {
+        if (left_out(name))
+            continue;
         struct distance d = compare_text(&r, text);
         printf("%-10s float: mean %.2g, most %.2g\n", name, d.mean, d.most);
         assert_true(d.most <= 1e-3);
@@ -157,6 +167,8 @@ static void default_path_is_no_further_than_the_peer(void **state)
     open_model(&r, "auto", KV_F16);
     json_object_foreach(json_object_get(answers, "cases"), name, text)
     {
+        if (left_out(name))
+            continue;
         const json_t *theirs = json_object_get(text, "llama_cpp");
         if (!theirs)
             continue;

@@ -121,12 +121,12 @@ static void emit(struct engine *e, struct job *j, struct job_event *event)
 {
     pthread_mutex_lock(&e->lock);
     pthread_mutex_lock(&j->lock);
-    bool fresh = !j->first;
     event->next = NULL;
     *j->last = event;
     j->last = &event->next;
     pthread_mutex_unlock(&j->lock);
-    if (fresh) { /* listed until it is taken */
+    if (!j->listed) {
+        j->listed = true;
         job_ref(j);
         j->next_news = e->news;
         e->news = j;
@@ -399,8 +399,7 @@ void engine_destroy(struct engine *e)
         job_unref(r->job);
         free(r);
     }
-    for (struct job *j = engine_take_news(e), *next; j; j = next) {
-        next = j->next_news;
+    for (struct job *j = engine_next_news(e); j; j = engine_next_news(e)) {
         job_unref(j);
     }
     pthread_mutex_destroy(&e->lock);
@@ -446,11 +445,14 @@ void engine_cancel(struct engine *e, struct job *job)
     pthread_mutex_unlock(&e->lock);
 }
 
-struct job *engine_take_news(struct engine *e)
+struct job *engine_next_news(struct engine *e)
 {
     pthread_mutex_lock(&e->lock);
     struct job *j = e->news;
-    e->news = NULL;
+    if (j) {
+        e->news = j->next_news;
+        j->listed = false;
+    }
     pthread_mutex_unlock(&e->lock);
     return j;
 }

@@ -152,6 +152,7 @@ def test_stop_frees_the_server_and_continue_goes_on():
         set_setting(page, "max_tokens", "")
         say(page, "Tell me a very long story of the sea, in many chapters.")
         page.wait("document.querySelector('.assistant .body')?.textContent.length > 20")
+        shot(page, "streaming")
         page.click("#chat-stop")
         answered(page, 2)
         assert "stopped" in page.text(".assistant .foot")
@@ -236,6 +237,7 @@ def test_asks_for_the_key():
         page.key("Enter")
         ready(page)
         assert page.js("sessionStorage['ropewalk.key']") == '"open-sesame"'
+        page.wait("document.querySelector('#metrics-link').hidden")  # a link would go without the key
         assert "sesame" not in page.js("JSON.stringify(localStorage) + document.cookie + location.href")
         page.go(page.js("location.href"))
         ready(page)  # without asking again
@@ -285,6 +287,49 @@ def test_what_a_model_writes_never_runs():
                         "<p>2 * 3 * 4 and a_b_c</p>"), html
         page.js("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.hit=1'}))")
         assert page.js("window.hit") is None, "an inline script ran"
+
+
+def test_settings_are_kept_and_reset():
+    with Served() as (server, page):
+        ready(page)
+        set_setting(page, "temperature", 1.5)
+        set_setting(page, "stop", "one\n\ntwo")
+        set_setting(page, "max_tokens", "")
+        page.js("localStorage['ropewalk.settings'] = JSON.stringify({...JSON.parse(localStorage['ropewalk.settings']), "
+                "top_k: 'nonsense', gone: 5})")
+        page.go(page.js("location.href"))
+        ready(page)
+        assert page.js("document.querySelector('#set-temperature').value") == "1.5"
+        complete(page, "sea")
+        sent = bodies(page, "/v1/completions")[0]
+        assert sent["temperature"] == 1.5 and sent["stop"] == ["one", "two"] and "top_k" not in sent
+        assert sent["max_tokens"] == 256
+        set_setting(page, "temperature", 9)  # out of range: not sent
+        page.click("#generate")
+        completed(page)
+        assert "temperature" not in bodies(page, "/v1/completions")[1]
+        page.click("#reset")
+        page.click("#generate")
+        completed(page)
+        sent = bodies(page, "/v1/completions")[2]
+        assert sent["temperature"] == 0.7 and sent["max_tokens"] == 512 and "stop" not in sent
+        assert page.troubles() == [], page.troubles()
+
+
+def test_copies():
+    if not MODEL:
+        raise Skip("no default model")
+    with Served(model=MODEL) as (server, page):
+        ready(page)
+        set_setting(page, "max_tokens", 4)
+        say(page, "A text to copy")
+        answered(page, 2)
+        for secure in (True, False):
+            if not secure:
+                page.js("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+            page.js("document.querySelector('#chat-status').textContent = ''; "
+                    "document.querySelector('.message.user .foot button').click()")
+            page.wait("document.querySelector('#chat-status').textContent === 'Copied.'")
 
 
 def test_fits_a_phone_and_the_dark():

@@ -72,6 +72,14 @@ def test_prompt_forms(server):
     assert ok(server, C, {"max_tokens": 1, "prompt": None})["usage"]["prompt_tokens"] == 1
 
 
+def test_zero_characters_are_text(server):
+    r = ok(server, C, completion("a\0b", max_tokens=2, echo=True))
+    assert r["choices"][0]["text"].startswith("a\0b") and r["usage"]["prompt_tokens"] == 4
+    assert ok(server, CHAT, user("a\0b"))["usage"]["prompt_tokens"] == ok(server, CHAT, user("abc"))["usage"]["prompt_tokens"]
+    bad(server, C, completion("a", model="fake\0"), "model")
+    bad(server, C, completion("a", suffix="b\0"), "suffix")
+
+
 def test_prompt_refusals(server):
     for prompt in ([], [[]], 5, True, {}, [1.5], [-1], [259], [2**40], [2**63], ["a", 5], [None],
                    [["a"]], [[1, "a"]]):
@@ -286,7 +294,7 @@ def test_ranges(server):
         "stream_options.include_usage")
     bad(server, C, completion("a", min_tokens=5), "min_tokens")
     assert "too big" in bad(server, C, '{"prompt":"a","seed":9223372036854775808}')["message"]
-    for body in ("", "[]", "5", "{", "nonsense", '{"a":1,"a":2}', '{"prompt":"a\\u0000"}', '{"prompt":"\xff"}'.encode("latin1"),
+    for body in ("", "[]", "5", "{", "nonsense", '{"a":1,"a":2}', '{"prompt":"\xff"}'.encode("latin1"),
                  "\ufeff{}", '{"prompt":"\\ud800"}', '{"temperature":NaN}', '{"temperature":1e400}',
                  "[" * 9000, '{"a":' * 3000 + "1" + "}" * 3000, "{} {}", "{}\0"):
         bad(server, C, body, code="invalid_json")

@@ -77,7 +77,8 @@ void rig_open(struct rig *r, const struct rig_options *o)
 
 void rig_close(struct rig *r)
 {
-    rig_check_idle(r);
+    if (r->engine)
+        rig_check_idle(r);
     engine_destroy(r->engine);
     kv_check(r->cache);
     kv_destroy(r->cache);
@@ -106,9 +107,7 @@ static void wait_ring(struct rig *r, uint64_t rings)
 
 static void drop_news(struct rig *r)
 {
-    struct job *next;
-    for (struct job *j = engine_take_news(r->engine); j; j = next) {
-        next = j->next_news;
+    for (struct job *j = engine_next_news(r->engine); j; j = engine_next_news(r->engine)) {
         job_unref(j);
     }
 }

@@ -32,7 +32,7 @@ struct rig {
 };
 
 void rig_open(struct rig *r, const struct rig_options *options);
-/* Checks that nothing is held, then closes. */
+/* Checks that nothing is held, then closes; the engine may be gone already. */
 void rig_close(struct rig *r);
 /* Waits until nothing runs, then checks the cache's books and that free and cached blocks are all
  * there are. */

@@ -156,6 +156,29 @@ static void layers_of_one_window_share_a_group(void **state)
     model_destroy(m);
 }
 
+static void types_of_keys_and_values_change_no_share_of_work(void **state)
+{
+    (void)state;
+    struct gguf_shape s = gguf_tiny;
+    double share[2];
+    s.arch = "gemma3";
+    s.layers = 12;
+    s.window = 40;
+    s.tied = true;
+    write_model(&s);
+    for (int i = 0; i < 2; i++) {
+        struct model_options options = usual();
+        options.kv = i ? "full=f32,window=q8_0" : "f16";
+        struct model *m = open_model(&options);
+        const struct model_plan *p = model_plan(m);
+        assert_int_equal(p->group_layers[0], 10);
+        assert_int_equal(p->group_layers[1], 2);
+        share[i] = model_plan_attention_share(p, 1000);
+        model_destroy(m);
+    }
+    assert_float_equal(share[0], share[1], 1e-12);
+}
+
 static void settings_written_for_each_layer_may_agree(void **state)
 {
     (void)state;
@@ -519,6 +542,7 @@ int main(void)
         cmocka_unit_test(options_go_before_the_file),
         cmocka_unit_test(kv_types_have_their_sizes),
         cmocka_unit_test(layers_of_one_window_share_a_group),
+        cmocka_unit_test(types_of_keys_and_values_change_no_share_of_work),
         cmocka_unit_test(settings_written_for_each_layer_may_agree),
         cmocka_unit_test(names_that_do_not_print_are_not_shown),
         cmocka_unit_test(refuses_wrong_settings),
