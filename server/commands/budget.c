@@ -9,13 +9,13 @@
 
 /* Measured with some room: code and libraries that are touched, stacks, small buffers of the loop
  * and the engine; and each token of the tokenizer. */
-#define PROGRAM_BYTES (8 * MIB)
+#define PROGRAM_BYTES (7 * MIB)
 #define TOKEN_BYTES   ((size_t)96)
 #define PAGE_TABLES   512 /* one byte of them for so many */
 
 /* Two fifths of what clients get are for sockets, the rest for the heap behind them. */
-#define CLIENTS_PART      40
-#define LEAST_CLIENTS     (13 * MIB)
+#define CLIENTS_PART      48
+#define LEAST_CLIENTS     (12 * MIB)
 #define MOST_CLIENTS      (256 * MIB)
 #define LEAST_CONNECTIONS 16
 #define MOST_CONNECTIONS  4096

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-
 static int (*const commands[COMMAND_COUNT])(const struct settings *) = {
     [COMMAND_SERVE] = command_serve,   [COMMAND_RUN] = command_run,
     [COMMAND_PLAN] = command_plan,     [COMMAND_BENCH] = command_bench,
