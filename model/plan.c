@@ -185,7 +185,9 @@ static size_t weight_bytes(const struct plan *p)
         for (size_t j = 0; j < sizeof all / sizeof all[0]; j++)
             total += resident_bytes(&all[j]->matrix);
     }
-    return total + resident_bytes(&p->output.matrix) + source_bytes(&p->embedding);
+    const struct matrix *output = &p->output.matrix;
+    bool same = output->source == p->embedding.source && !output->packed_bytes;
+    return total + resident_bytes(output) + (same ? 0 : source_bytes(&p->embedding));
 }
 
 static void fill_face(struct reader *r)
