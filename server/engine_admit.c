@@ -206,7 +206,7 @@ static void begin_choice(struct engine *e)
         e->begun++;
         r->job->times.started = engine_clock();
     }
-    int rc = sequence_create(r, e->tokenizer, e->context, &s, &err);
+    int rc = sequence_create(r, e->tokenizer, e->context, e->config.lookup > 0, &s, &err);
     if (rc) {
         engine_fail(r, rc, err.text);
     } else {
