@@ -86,8 +86,8 @@ void engine_finish(struct engine *e, struct sequence *s, enum job_finish finish)
     remove_running(e, s);
     sequence_destroy(s);
     r->live--;
-    if (r->live == 0 && (r->finished || r->started == r->choices))
-        end_request(e, r);
+    if (r->live == 0 && !r->waits)
+        end_request(e, r); /* else drop_waiting ends it, or its next choice begins */
 }
 
 static bool should_drop(const struct request *r)
@@ -99,6 +99,7 @@ static void unlink_waiting(struct engine *e, struct request **at)
 {
     struct request *r = *at;
     *at = r->next;
+    r->waits = false;
     if (!*at)
         e->waiting_last = at;
     e->n_waiting--;
@@ -161,6 +162,7 @@ void engine_accept(struct engine *e, struct job *j)
     r->done = done;
     r->turn = sched_turn((double)j->times.submitted * 1e-9, j->request.priority);
     r->choices = j->request.n_prompts * j->request.candidates;
+    r->waits = true;
     *e->waiting_last = r;
     e->waiting_last = &r->next;
     e->n_waiting++;

@@ -18,6 +18,7 @@ struct route;
 #define FRONT_ID_BYTES      72
 #define FRONT_ADDRESS_BYTES 48
 #define FRONT_LISTENERS     8
+#define FRONT_REFUSED       32
 
 /* One client connection. */
 struct conn {
@@ -99,7 +100,10 @@ struct server {
     uv_signal_t term, interrupt, hangup;
     struct listener listeners[FRONT_LISTENERS];
     int n_listeners, port;
-    bool unix_bound; /* the socket file is ours to remove */
+    bool unix_bound;            /* the socket file is ours to remove */
+    int refused[FRONT_REFUSED]; /* clients that were turned away and may still be sending; -1: none
+                                 */
+    int n_refused;              /* so far */
     int spare_fd; /* given up for a moment to refuse clients when the process is out of descriptors
                    */
 
@@ -222,6 +226,7 @@ static inline bool drain_begun(const struct server *s)
 
 int listen_open(struct server *s, struct err *err);  /* binds */
 int listen_start(struct server *s, struct err *err); /* accepts from now on */
+void listen_sweep(struct server *s); /* forgets those who were turned away a while ago */
 void listen_stop(struct server *s);
 void listen_close(struct server *s);
 

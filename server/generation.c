@@ -9,7 +9,7 @@
 
 /* Answers with more log-probabilities than this are written in the work pool. */
 #define BIG_ANSWER    5000
-#define LOGPROB_BYTES 160 /* of each in the answer's buffer, which doubles as it grows */
+#define LOGPROB_BYTES 100 /* of each as JSON, rounded up */
 #define MOST_SHED     16  /* answers given up at a time */
 
 /* ---- made in the work pool ---- */

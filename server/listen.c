@@ -169,7 +169,26 @@ int listen_open(struct server *s, struct err *err)
 
 /* ---- accepting ---- */
 
-static void refuse_client(int fd)
+/* Closing a socket on which data still comes resets it, and the client may lose the answer: the
+ * last few stay half open for a moment. */
+static void linger(struct server *s, int fd)
+{
+    int *slot = &s->refused[s->n_refused++ % FRONT_REFUSED];
+    if (*slot >= 0)
+        close(*slot);
+    *slot = fd;
+}
+
+void listen_sweep(struct server *s)
+{
+    for (int i = 0; i < FRONT_REFUSED; i++) {
+        if (s->refused[i] >= 0)
+            close(s->refused[i]);
+        s->refused[i] = -1;
+    }
+}
+
+static void refuse_client(struct server *s, int fd)
 {
     static const char body[] = "{\"error\":{\"message\":\"too many connections\","
                                "\"type\":\"overloaded_error\",\"param\":null,"
@@ -185,7 +204,7 @@ static void refuse_client(int fd)
     ssize_t ignored = send(fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)ignored;
     shutdown(fd, SHUT_WR);
-    close(fd);
+    linger(s, fd);
 }
 
 static void set_options(const struct server *s, int fd, bool is_unix)
@@ -217,7 +236,7 @@ static void take_client(struct server *s, int fd, const struct sockaddr *address
                         bool is_unix)
 {
     if (!has_room(s, address)) {
-        refuse_client(fd);
+        refuse_client(s, fd);
         return;
     }
     set_options(s, fd, is_unix);
@@ -234,7 +253,8 @@ static bool refuse_with_spare(struct server *s, int listener)
     close(s->spare_fd);
     int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0)
-        refuse_client(fd);
+        refuse_client(s, fd);
+    listen_sweep(s); /* no descriptor may stay */
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return fd >= 0;
 }
@@ -284,6 +304,7 @@ void listen_stop(struct server *s)
 
 void listen_close(struct server *s)
 {
+    listen_sweep(s);
     for (int i = 0; i < s->n_listeners; i++)
         close(s->listeners[i].fd);
     if (s->unix_bound)

@@ -14,6 +14,7 @@ struct request {
     struct job_event *done;     /* JOB_DONE, made early so that it can always be sent */
     double turn;                /* see schedule.h */
     int choices, started, live; /* in all; begun; of these not yet ended */
+    bool waits;                 /* it is in the engine's line of those that have yet to begin */
     bool finished;              /* one choice has ended, or all were dropped: nothing new begins */
 };
 

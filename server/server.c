@@ -110,6 +110,7 @@ static void on_sweep(uv_timer_t *handle)
 {
     struct server *s = handle->data;
     int64_t now = front_now_ms();
+    listen_sweep(s);
     if (!s->conns && !drain_begun(s))
         return;
     conn_sweep(s, now);
@@ -163,6 +164,8 @@ int server_create(const struct server_config *config, struct server **out, struc
     s->own_config = *config;
     s->config = &s->own_config;
     s->gone_epoll = s->spare_fd = s->access_fd = -1;
+    for (int i = 0; i < FRONT_REFUSED; i++)
+        s->refused[i] = -1;
     s->created = (int64_t)time(NULL);
     front_random(s->salt_key, sizeof s->salt_key);
     snprintf(s->fingerprint, sizeof s->fingerprint, "ropewalk-%.30s",

@@ -13,9 +13,9 @@
 #define TOKEN_BYTES   ((size_t)96)
 #define PAGE_TABLES   512 /* one byte of them for so many */
 
-/* Half of what clients get is for sockets, half for the heap behind them. */
-#define CLIENTS_PART      48
-#define LEAST_CLIENTS     (12 * MIB)
+/* Two fifths of what clients get are for sockets, the rest for the heap behind them. */
+#define CLIENTS_PART      40
+#define LEAST_CLIENTS     (13 * MIB)
 #define MOST_CLIENTS      (256 * MIB)
 #define LEAST_CONNECTIONS 16
 #define MOST_CONNECTIONS  4096
@@ -29,14 +29,15 @@ static size_t within(size_t least, size_t x, size_t most)
 
 static void divide_clients(struct budget *b, const struct settings *s)
 {
-    size_t half = within(LEAST_CLIENTS, b->total / CLIENTS_PART, MOST_CLIENTS) / 2;
+    size_t clients = within(LEAST_CLIENTS, b->total / CLIENTS_PART, MOST_CLIENTS);
+    size_t sockets = clients * 2 / 5, heap = clients - sockets;
     size_t one = server_connection_bytes(&server_config_default);
     b->connections = s->max_connections
                          ? s->max_connections
-                         : (int)within(LEAST_CONNECTIONS, half / one, MOST_CONNECTIONS);
+                         : (int)within(LEAST_CONNECTIONS, sockets / one, MOST_CONNECTIONS);
     b->sockets = one * (size_t)b->connections;
-    b->body = s->body_limit ? s->body_limit : within(0, half / BODY_PART, MOST_BODY);
-    b->requests = within(half, BODY_PART * b->body, SIZE_MAX);
+    b->body = s->body_limit ? s->body_limit : within(0, heap / BODY_PART, MOST_BODY);
+    b->requests = within(heap, BODY_PART * b->body, SIZE_MAX);
 }
 
 size_t budget_fixed(const struct budget *b)

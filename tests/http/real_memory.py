@@ -9,6 +9,7 @@ pool is full, and under hostile load it stays below; what is refused is refused 
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -28,6 +29,13 @@ def plan(model, *settings):
     return json.loads(out.stdout)
 
 
+def sanitized():
+    """Sanitizers have a heap of their own and several times the memory."""
+    with open(lib.PROGRAM, "rb") as f:
+        text = f.read()
+    return b"__asan_init" in text or b"__tsan_init" in text
+
+
 def status(pid, field):
     with open(f"/proc/{pid}/status") as f:
         for line in f:
@@ -42,7 +50,7 @@ class Attack:
     def __init__(self, server, seconds):
         self.server, self.end = server, time.monotonic() + seconds
         self.counts, self.wrong, self.lock = {}, [], threading.Lock()
-        self.threads = []
+        self.threads, self.open = [], set()
 
     def note(self, kind, answer):
         with self.lock:
@@ -65,9 +73,14 @@ class Attack:
 
     def ask(self, kind, body, timeout=20):
         try:
-            self.judge(kind, self.server.post("/v1/completions", body, timeout=timeout))
-        except (OSError, EOFError, TimeoutError) as e:
-            self.note(kind, type(e).__name__)
+            with self.server.connect(timeout) as c:
+                self.open.add(c)
+                c.request("POST", "/v1/completions", body)
+                self.judge(kind, c.response())
+        except (OSError, EOFError) as e:
+            self.note(kind, "left" if self.over() else type(e).__name__)
+        finally:
+            self.open = {o for o in self.open if o.sock.fileno() >= 0}
 
     # ---- the kinds ----
 
@@ -141,6 +154,12 @@ class Attack:
             t = threading.Thread(target=kind, args=(random.Random(i),), daemon=True)
             t.start()
             self.threads.append(t)
+        time.sleep(max(0, self.end - time.monotonic()))
+        for c in list(self.open):  # the attackers leave
+            try:
+                c.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
         for t in self.threads:
             t.join(60 * SLOW)
         for kind, counts in sorted(self.counts.items()):
@@ -179,8 +198,7 @@ def test_a_full_pool_takes_what_the_plan_says():
         fill(server, p["memory"]["keys_and_values"] // p["kv_bytes_per_token"], 120, p["vocabulary"])
         rss, total = server.memory(), p["memory"]["budget"]
         print(f"  RSS {rss / MIB:.1f} MiB of {total / MIB:.1f} MiB")
-        if "Sanitizer" not in os.environ.get("ROPEWALK_TEST_BUILD", ""):
-            assert total - 16 * MIB <= rss <= total + total * 3 // 100, (rss, total)
+        assert sanitized() or total - 16 * MIB <= rss <= total, (rss, total)
 
 
 def test_plan_and_log_show_the_same_lines():
@@ -213,7 +231,7 @@ def test_hostile_clients_stay_within_the_budget():
         recovers(server)
         server.alive()
         wait_until(server.idle, 20)
-        assert peak <= p["memory"]["budget"], (peak, p)
+        assert sanitized() or peak <= p["memory"]["budget"], (peak, p)
 
 
 class Running(lib.Server):
