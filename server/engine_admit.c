@@ -261,8 +261,11 @@ static bool open_sequence(struct engine *e, struct sequence *s)
     struct kv_match match;
     if (s->refused_at == e->changes)
         return false;
-    int rc = kv_seq_open(e->config.cache, s->request->job->request.salt, s->tokens, s->n,
-                         sequence_reusable(s), &s->kv, &match, &err);
+    if (!s->shifted)
+        s->variant = model_variant(e->plan, s->n);
+    uint64_t salt = kv_salt(s->request->job->request.salt, s->variant);
+    int rc = kv_seq_open(e->config.cache, salt, s->tokens, s->n, sequence_reusable(s), &s->kv,
+                         &match, &err);
     if (rc) {
         engine_fail(s->request, rc, err.text);
         return true;

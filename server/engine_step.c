@@ -121,6 +121,7 @@ static int build_batch(struct engine *e)
             .tokens = s->tokens + s->position,
             .n = s->grant,
             .position = s->position,
+            .variant = s->variant,
         };
     }
     return items;
@@ -224,12 +225,14 @@ static bool draw_token(struct engine *e, struct sequence *s, int position, float
  * share it from now on, and need less room. */
 static void announce(struct engine *e, struct sequence *s)
 {
-    struct job_event *event = engine_event(JOB_STARTED, s->choice);
     if (sequence_cached(s) >= s->prompt_n - 1)
         s->miss = KV_MISS_NONE;
     engine_count_prompt(e, s);
     s->announced = true;
     e->changes++;
+    if (s->choice % s->request->job->request.candidates != 0)
+        return; /* what it found was computed for the first candidate */
+    struct job_event *event = engine_event(JOB_STARTED, s->choice);
     if (!event) {
         engine_fail_memory(s->request);
         return;
@@ -311,6 +314,12 @@ static void use_step(struct engine *e)
             engine_guess_settle(e, e->running[i]);
 }
 
+/* Its next token would be encoded otherwise than those before it: it begins again. */
+static bool outgrows_variant(const struct engine *e, const struct sequence *s)
+{
+    return s->kv && !s->shifted && model_variant(e->plan, s->n) != s->variant;
+}
+
 /* Prompts that were only to be scored end here; what has filled the context ends or shifts. */
 static void end_full(struct engine *e)
 {
@@ -320,6 +329,8 @@ static void end_full(struct engine *e)
             engine_finish(e, s, FINISH_LENGTH);
         else if (s->n >= e->context && s->generated < s->most)
             engine_shift(e, s);
+        else if (outgrows_variant(e, s))
+            engine_park(e, s);
     }
 }
 

@@ -31,6 +31,7 @@ struct sequence {
     uint64_t refused_at; /* engine's count of changes when there was no room for it; 0: never */
     bool opened;         /* it has had a place in the cache */
     bool shifted;        /* it has left the tree of prefixes */
+    int variant;         /* of its positions: see model_variant */
     enum kv_miss miss;   /* why the cache had no more of its prompt */
     int known;         /* leading tokens that it has had: the rest is computed for the first time */
     int computed;      /* prompt tokens that it computed itself, each counted once */
