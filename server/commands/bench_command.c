@@ -16,6 +16,7 @@ struct bench {
     const struct settings *settings;
     struct session session;
     float *logits;
+    struct sampler *sampler; /* the most likely token */
     uint64_t random;
     json_t *rows; /* for --json */
 };
@@ -80,15 +81,6 @@ static int append(struct bench *b, struct kv_seq *s, int n, struct err *err)
     return rc;
 }
 
-static int32_t best(const float *logits, int n)
-{
-    int b = 0;
-    for (int i = 1; i < n; i++)
-        if (logits[i] > logits[b])
-            b = i;
-    return b;
-}
-
 /* One token for each sequence, greedily chosen. */
 static int decode_step(struct bench *b, struct kv_seq *const *seqs, int32_t *tokens, int n,
                        struct err *err)
@@ -113,7 +105,8 @@ static int decode_step(struct bench *b, struct kv_seq *const *seqs, int32_t *tok
             rows[i] = at + i;
         model_logits(b->session.model, rows, m, b->logits);
         for (int i = 0; i < m; i++)
-            tokens[at + i] = best(b->logits + (size_t)i * (size_t)vocabulary, vocabulary);
+            tokens[at + i] = sampler_pick(b->sampler, b->logits + (size_t)i * (size_t)vocabulary,
+                                          vocabulary);
     }
     return 0;
 }
@@ -228,6 +221,11 @@ static int run(struct bench *b, struct err *err)
     b->logits = mem_alloc(MODEL_LOGIT_ROWS * (size_t)p->vocabulary, sizeof *b->logits);
     if (!b->logits)
         return err_set(err, ERR_NOMEM, "no memory for logits");
+    struct sampler_params greedy = sampler_params_default;
+    greedy.temperature = 0;
+    rc = sampler_create(&greedy, model_tokenizer(b->session.model), 0, &b->sampler, err);
+    if (rc)
+        return rc;
     if (!b->settings->json)
         printf("%s, %s, %d threads, kernels %s (%s), %d-bit activations, KV %s\n%-8s %8s %8s %10s "
                "%12s %12s %12s\n",
@@ -254,6 +252,7 @@ int command_bench(const struct settings *s)
     if (rc)
         fprintf(stderr, "ropewalk: %s\n", err.text);
     mem_free(b.logits);
+    sampler_destroy(b.sampler);
     session_finish(&b.session);
     json_decref(b.rows);
     return rc != 0;
