@@ -30,48 +30,31 @@ INLINE float32x4_t bfloat_floats(const uint8_t *p)
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)p), 16));
 }
 
-/* The first `rows` of 4 floats; the others are 0. */
-INLINE float32x4_t load_rows(const float *p, int rows)
-{
-    float some[4] = {0};
-    if (rows >= 4)
-        return vld1q_f32(p);
-    for (int i = 0; i < rows; i++)
-        some[i] = p[i];
-    return vld1q_f32(some);
-}
-
-INLINE void store_rows(float *p, float32x4_t v, int rows)
-{
-    float all[4];
-    if (rows >= 4) {
-        vst1q_f32(p, v);
-        return;
-    }
-    vst1q_f32(all, v);
-    for (int i = 0; i < rows; i++)
-        p[i] = all[i];
-}
-
+/* Rows of the group that exist, for one token; the accumulators of the others go to a spare place. */
 INLINE void load_acc(float32x4_t (*acc)[MOST], const struct core *c, int g, int tokens)
 {
-    UNROLL for (int v = 0; v < VECTORS; v++)
+    int rows = c->rows - 16 * g;
+    UNROLL for (int t = 0; t < tokens; t++)
     {
-        int row = 16 * g + 4 * v;
-        UNROLL for (int t = 0; t < tokens; t++)
-            acc[v][t] = c->more
-                            ? load_rows(c->out + (size_t)t * c->out_stride + row, c->rows - row)
-                            : vdupq_n_f32(0);
+        float spare[MATRIX_GROUP];
+        const float *from = c->out + (size_t)t * c->out_stride + 16 * g;
+        if (c->more && rows < MATRIX_GROUP)
+            from = memcpy(spare, from, (size_t)rows * sizeof *from);
+        UNROLL for (int v = 0; v < VECTORS; v++)
+            acc[v][t] = c->more ? vld1q_f32(from + 4 * v) : vdupq_n_f32(0);
     }
 }
 
 INLINE void store_acc(float32x4_t (*acc)[MOST], const struct core *c, int g, int tokens)
 {
-    UNROLL for (int v = 0; v < VECTORS; v++)
+    int rows = c->rows - 16 * g;
+    UNROLL for (int t = 0; t < tokens; t++)
     {
-        int row = 16 * g + 4 * v;
-        UNROLL for (int t = 0; t < tokens; t++)
-            store_rows(c->out + (size_t)t * c->out_stride + row, acc[v][t], c->rows - row);
+        float spare[MATRIX_GROUP], *out = c->out + (size_t)t * c->out_stride + 16 * g;
+        float *to = rows < MATRIX_GROUP ? spare : out;
+        UNROLL for (int v = 0; v < VECTORS; v++) vst1q_f32(to + 4 * v, acc[v][t]);
+        if (to == spare)
+            memcpy(out, spare, (size_t)rows * sizeof *out);
     }
 }
 
