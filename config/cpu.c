@@ -4,7 +4,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#if defined(__x86_64__)
+static const char *const names[ISA_COUNT] = {
+#define ISA(id, name, needs) [id] = #name,
+#include "isa.def"
+#undef ISA
+};
+
+#if defined(ROPEWALK_PLAIN_C)
+enum isa cpu_isa(void)
+{
+    return ISA_C;
+}
+#elif defined(__x86_64__)
 #include <cpuid.h>
 #include <stdbool.h>
 
@@ -14,17 +25,9 @@ static bool has_f16c(void)
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
-#endif
-
-static const char *const names[ISA_COUNT] = {
-#define ISA(id, name, needs) [id] = name,
-#include "isa.def"
-#undef ISA
-};
 
 enum isa cpu_isa(void)
 {
-#if defined(__x86_64__)
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
         return ISA_C;
@@ -33,10 +36,21 @@ enum isa cpu_isa(void)
         __builtin_cpu_supports("avx512vnni"))
         return ISA_AVX512;
     return ISA_AVX2;
-#else
-    return ISA_C;
-#endif
 }
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+enum isa cpu_isa(void)
+{
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? ISA_NEON : ISA_C;
+}
+#else
+enum isa cpu_isa(void)
+{
+    return ISA_C;
+}
+#endif
 
 const char *isa_name(enum isa level)
 {

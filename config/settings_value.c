@@ -163,7 +163,7 @@ static bool within(const struct setting *row, double v)
 /* A number of any whole kind, by the row's words and limits. */
 static bool read_number(const struct setting *row, const char *text, int64_t *out)
 {
-    if (!strcmp(text, "auto") && has_word(row, text)) {
+    if ((!strcmp(text, "auto") || !strcmp(text, "off")) && has_word(row, text)) {
         *out = 0;
         return true;
     }

@@ -54,8 +54,15 @@ struct kv_seq {
     int cap;                      /* of path and blocks */
     int32_t *prompt;              /* what it is going to produce */
     int n_prompt;
-    int limit;   /* what it would take of the prompt from others */
-    int counted; /* tokens that have been counted as hits */
+    int n_public; /* of these, whole blocks that a public prefix has */
+    int limit;    /* what it would take of the prompt from others */
+    int counted;  /* tokens that have been counted as hits */
+};
+
+struct kv_public_prefix {
+    struct kv_public_prefix *next;
+    int n;
+    int32_t tokens[];
 };
 
 struct kv_counts { /* blocks by state */
@@ -68,6 +75,7 @@ struct kv_cache {
     struct kv_counts counts[KV_MAX_GROUPS];
     struct kv_seq *running;
     uint64_t last_serial;
+    struct kv_public_prefix *publics;
 
     struct kv_node *roots;
     struct kv_node_chunk *chunks; /* pool of nodes */

@@ -93,11 +93,28 @@ fail:
     return code;
 }
 
+int kv_public(struct kv_cache *c, const int32_t *tokens, int n, struct err *err)
+{
+    struct kv_public_prefix *p = malloc(sizeof *p + (size_t)n * sizeof *tokens);
+    if (!p)
+        return err_set(err, ERR_NOMEM, "KV cache: no memory for a public prefix of %d tokens", n);
+    memcpy(p->tokens, tokens, (size_t)n * sizeof *tokens);
+    p->n = n;
+    p->next = c->publics;
+    c->publics = p;
+    return 0;
+}
+
 void kv_destroy(struct kv_cache *c)
 {
     if (!c)
         return;
     assert(!c->running);
+    while (c->publics) {
+        struct kv_public_prefix *next = c->publics->next;
+        free(c->publics);
+        c->publics = next;
+    }
     kv_node_pools_finish(c);
     kv_arena_finish(&c->arena);
     mem_free(c->index);

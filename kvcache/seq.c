@@ -41,6 +41,14 @@ static void seq_enter(struct kv_seq *s)
     c->clock++;
 }
 
+static int count_public(const struct kv_cache *c, const int32_t *tokens, int n)
+{
+    int most = 0;
+    for (const struct kv_public_prefix *p = c->publics; p; p = p->next)
+        most = kv_max(most, kv_common(p->tokens, p->n, tokens, n));
+    return most / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS;
+}
+
 static bool seq_announce(struct kv_seq *s, const int32_t *tokens, int n)
 {
     if (!s->in_tree || n == 0)
@@ -50,6 +58,7 @@ static bool seq_announce(struct kv_seq *s, const int32_t *tokens, int n)
         return false;
     memcpy(s->prompt, tokens, (size_t)n * sizeof *tokens);
     s->n_prompt = n;
+    s->n_public = count_public(s->cache, tokens, n);
     return true;
 }
 
@@ -130,19 +139,29 @@ void *const *kv_seq_blocks(const struct kv_seq *s, int group)
     return s->blocks[group];
 }
 
+/* Up to where s would take its prompt from `older`. */
+static int wanted_from(const struct kv_seq *s, const struct kv_seq *older)
+{
+    int end = kv_min(s->limit, s->n_prompt);
+    if (older->salt == s->salt)
+        return end;
+    if (kv_salt_public(older->salt) != kv_salt_public(s->salt))
+        return 0;
+    return kv_min(end, kv_min(s->n_public, older->n_public));
+}
+
 /* Tokens that `older` is going to produce and that s wants next: both stand at the same place. */
 static int announced(const struct kv_seq *s, const struct kv_seq *older)
 {
-    int n = s->length, last = (n - 1) / KV_BLOCK_TOKENS;
-    if (older->serial >= s->serial || older->salt != s->salt || !older->in_tree)
+    int n = s->length, last = (n - 1) / KV_BLOCK_TOKENS, end = wanted_from(s, older);
+    if (older->serial >= s->serial || !older->in_tree)
         return 0;
     if (older->length != n || (n > 0 && older->path[last] != s->path[last]))
         return 0;
-    if (older->n_prompt <= n || kv_min(s->limit, s->n_prompt) <= n)
+    if (older->n_prompt <= n || end <= n)
         return 0;
     int most = KV_WORTH_WAITING; /* more need not be compared */
-    return kv_common(older->prompt + n, kv_min(older->n_prompt - n, most), s->prompt + n,
-                     kv_min(s->limit, s->n_prompt) - n);
+    return kv_common(older->prompt + n, kv_min(older->n_prompt - n, most), s->prompt + n, end - n);
 }
 
 struct kv_seq *kv_seq_producer(const struct kv_seq *s)
@@ -177,6 +196,15 @@ int kv_seq_rematch(struct kv_seq *s, const int32_t *tokens, int n, int limit)
 
 /* ---- extend ---- */
 
+/* Of a node that s makes. It is public only when its whole block is to be: else the first tokens
+ * of a private one would be everybody's. */
+static uint64_t node_salt(const struct kv_seq *s, int i)
+{
+    uint64_t public = kv_salt_public(s->salt);
+    bool follows = i == 0 || s->path[i - 1]->salt == public;
+    return follows && (i + 1) * KV_BLOCK_TOKENS <= s->n_public ? public : s->salt;
+}
+
 /* How an extension goes about the partly filled last block. */
 struct plan {
     int new_nodes;
@@ -188,7 +216,8 @@ static struct plan plan_extend(const struct kv_seq *s, int n)
     int keep = s->length % KV_BLOCK_TOKENS;
     struct plan p = {kv_blocks_for(s->length + n) - s->n_path, false};
     const struct kv_node *tail = keep ? s->path[s->n_path - 1] : NULL;
-    p.copy = tail && (tail->n != keep || tail->salt != s->salt);
+    p.copy = tail && (tail->n != keep ||
+                      (tail->salt != s->salt && tail->salt != node_salt(s, s->n_path - 1)));
     p.new_nodes += p.copy;
     return p;
 }
@@ -220,7 +249,7 @@ static void append_tail(struct kv_seq *s, const int32_t *tokens, int n)
 
 static void append_node(struct kv_seq *s, const int32_t *tokens, int n)
 {
-    struct kv_node *node = kv_node_create(s->cache, s->salt, s->n_path);
+    struct kv_node *node = kv_node_create(s->cache, node_salt(s, s->n_path), s->n_path);
     node->parent = s->in_tree && s->n_path ? s->path[s->n_path - 1] : NULL;
     node->writer = s;
     kv_tree_retoken(s->cache, node, 0, tokens, n);
@@ -241,12 +270,15 @@ static void copy_tail(struct kv_seq *s)
         kv_tree_insert(s->cache, s->path[i]);
 }
 
-/* Nobody shall wait for what s is not going to produce after all. */
+/* Nobody shall wait for what s is not going to produce after all, nor take it for public. */
 static void keep_word(struct kv_seq *s, const int32_t *tokens, int n)
 {
     int expected = kv_min(s->n_prompt - s->length, n);
-    if (expected > 0 && kv_common(s->prompt + s->length, expected, tokens, n) < expected)
-        s->n_prompt = 0;
+    int common = expected > 0 ? kv_common(s->prompt + s->length, expected, tokens, n) : expected;
+    if (common == expected)
+        return;
+    s->n_public = kv_min(s->n_public, (s->length + common) / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS);
+    s->n_prompt = 0;
 }
 
 int kv_seq_extend(struct kv_seq *s, const int32_t *tokens, int n)
@@ -257,6 +289,7 @@ int kv_seq_extend(struct kv_seq *s, const int32_t *tokens, int n)
         return ERR_BUSY;
     if (n == 0)
         return 0;
+    keep_word(s, tokens, n);
     struct plan p = plan_extend(s, n);
     if (p.copy && !kv_room(s->cache, p.new_nodes) && kv_room(s->cache, p.new_nodes - 1) &&
         take_over_tail(s))
@@ -264,7 +297,6 @@ int kv_seq_extend(struct kv_seq *s, const int32_t *tokens, int n)
     if (!kv_room(s->cache, p.new_nodes) || !kv_node_reserve(s->cache, (size_t)p.new_nodes) ||
         !kv_path_reserve(s, kv_blocks_for(s->length + n)))
         return ERR_BUSY;
-    keep_word(s, tokens, n);
     if (p.copy)
         copy_tail(s);
     for (int done = 0, part; done < n; done += part) {
@@ -377,6 +409,7 @@ int kv_seq_detach(struct kv_seq *s)
     for (int i = s->n_path - 1; i >= 0; i--) /* the last first: a node leaves without children */
         privatise(s, i);
     s->in_tree = false;
+    s->n_public = 0;
     s->detached = true;
     return 0;
 }

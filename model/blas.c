@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 
 /* Names of OpenBLAS's kernel sets that use AVX2 or AVX-512. */
@@ -14,15 +15,23 @@ static const char *const fit_cores[] = {
     "Haswell", "Zen", "SkylakeX", "Cooperlake", "SapphireRapids", "Excavator",
 };
 
+/* What to take where none of them is in use. Of other levels OpenBLAS is known to find its best. */
+static const struct {
+    const char *level, *core;
+} better_cores[] = {{"avx2", "Haswell"}, {"avx512", "SkylakeX"}};
+
 const char *blas_better_core(void)
 {
     const char *core = openblas_get_corename();
-    if (getenv("OPENBLAS_CORETYPE") || cpu_isa() == ISA_C)
+    if (getenv("OPENBLAS_CORETYPE"))
         return NULL;
     for (size_t i = 0; i < sizeof fit_cores / sizeof fit_cores[0]; i++)
         if (!strcasecmp(core, fit_cores[i]))
             return NULL;
-    return cpu_isa() >= ISA_AVX512 ? "SkylakeX" : "Haswell";
+    for (size_t i = 0; i < sizeof better_cores / sizeof better_cores[0]; i++)
+        if (!strcmp(isa_name(cpu_isa()), better_cores[i].level))
+            return better_cores[i].core;
+    return NULL;
 }
 
 #define M 37

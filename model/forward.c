@@ -4,6 +4,7 @@
 #include "mem.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,9 +40,17 @@ struct forward {
     size_t worker_bytes;
     struct attn_span *spans; /* [most_tokens] */
     struct row *rows;        /* [most_tokens] */
+    struct claim *claims;    /* [threads] */
     /* the running step */
     const struct batch *batch;
     int tokens;
+};
+
+/* Chunks of weights that a worker begins with: one run of memory, so that what it fetches ahead is
+ * what it will read. */
+struct claim {
+    _Alignas(MEM_LINE) atomic_int next;
+    int last;
 };
 
 /* Where a token of the batch comes from. */
@@ -154,6 +163,7 @@ static void place_all(struct forward *f, struct layout *l)
     f->worker_scratch = place(l, f->worker_bytes * (size_t)f->threads);
     f->spans = place(l, (size_t)n * sizeof *f->spans);
     f->rows = place(l, (size_t)n * sizeof *f->rows);
+    f->claims = place(l, (size_t)f->threads * sizeof *f->claims);
 }
 
 static void prepare(struct forward *f, const struct plan *p, int threads)
@@ -379,18 +389,41 @@ static void multiply_rows(const struct forward *f, int worker, const struct pack
         add_bias(pr, f->tokens, rows);
 }
 
-static struct rows chunk_rows(const struct matrix *m, int64_t chunk, int size)
+static struct rows chunk_rows(const struct matrix *m, int chunk, int size)
 {
-    int first = (int)chunk * size;
+    int first = chunk * size;
     return (struct rows){first, first + size < m->rows ? first + size : m->rows};
+}
+
+/* Every worker has a share of a phase's chunks, in a row, and helps the others when it is through.
+ * The pool counts chunks; which one comes next is decided here. */
+static void run_chunks(struct forward *f, pool_fn *fn, void *phase, int chunks)
+{
+    for (int64_t i = 0; i < f->threads; i++) {
+        atomic_init(&f->claims[i].next, (int)(chunks * i / f->threads));
+        f->claims[i].last = (int)(chunks * (i + 1) / f->threads);
+    }
+    pool_run(f->pool, fn, phase, chunks, 1);
+}
+
+/* There is one: as many are taken as there are. */
+static int take_chunk(struct forward *f, int worker)
+{
+    for (int i = worker;; i = (i + 1) % f->threads) {
+        struct claim *c = &f->claims[i];
+        if (atomic_load_explicit(&c->next, memory_order_relaxed) >= c->last)
+            continue;
+        int chunk = atomic_fetch_add_explicit(&c->next, 1, memory_order_relaxed);
+        if (chunk < c->last)
+            return chunk;
+    }
 }
 
 static void multiply_chunks(void *arg, int worker, int64_t first, int64_t last)
 {
     const struct product_phase *ph = arg;
     for (int64_t i = first; i < last; i++) {
-        int64_t chunk = i;
-        int which = 0;
+        int chunk = take_chunk(ph->f, worker), which = 0;
         while (chunk >= ph->chunks[which])
             chunk -= ph->chunks[which++];
         const struct product *pr = &ph->products[which];
@@ -403,14 +436,14 @@ static void multiply(struct forward *f, const struct packed *from, const struct 
                      int n)
 {
     struct product_phase ph = {.f = f, .from = from, .products = products};
-    int64_t total = 0;
+    int total = 0;
     for (int i = 0; i < n; i++) {
         const struct matrix *m = &products[i].linear->matrix;
         ph.chunk[i] = matrix_chunk(m, f->tokens, f->threads);
         ph.chunks[i] = (m->rows + ph.chunk[i] - 1) / ph.chunk[i];
         total += ph.chunks[i];
     }
-    pool_run(f->pool, multiply_chunks, &ph, total, 1);
+    run_chunks(f, multiply_chunks, &ph, total);
 }
 
 /* ---- gate and up: rows of both, and what becomes of them, in one phase ---- */
@@ -441,7 +474,7 @@ static void gate_chunks(void *arg, int worker, int64_t first, int64_t last)
     struct forward *f = ph->f;
     const struct product gate = {&ph->layer->gate, f->gate}, up = {&ph->layer->up, f->up};
     for (int64_t i = first; i < last; i++) {
-        struct rows rows = chunk_rows(&ph->layer->gate.matrix, i, ph->chunk);
+        struct rows rows = chunk_rows(&ph->layer->gate.matrix, take_chunk(f, worker), ph->chunk);
         multiply_rows(f, worker, &f->in, &gate, rows);
         multiply_rows(f, worker, &f->in, &up, rows);
         activate_rows(f, rows);
@@ -451,7 +484,7 @@ static void gate_chunks(void *arg, int worker, int64_t first, int64_t last)
 static void multiply_gate(struct forward *f, const struct layer *l)
 {
     struct gate_phase ph = {f, l, matrix_chunk(&l->gate.matrix, f->tokens, f->threads)};
-    pool_run(f->pool, gate_chunks, &ph, (f->p->ffn + ph.chunk - 1) / ph.chunk, 1);
+    run_chunks(f, gate_chunks, &ph, (f->p->ffn + ph.chunk - 1) / ph.chunk);
 }
 
 /* ---- a layer ---- */

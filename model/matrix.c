@@ -18,13 +18,11 @@ static int min_int(int a, int b)
 const struct matrix_ops *matrix_ops(enum isa isa)
 {
     static const struct matrix_ops *const levels[ISA_COUNT] = {
-        [ISA_C] = &matrix_ops_c,
-#if defined(__x86_64__)
-        [ISA_AVX2] = &matrix_ops_avx2,
-        [ISA_AVX512] = &matrix_ops_avx512,
-#endif
+#define ISA(id, name, needs) [id] = &matrix_ops_##name,
+#include "isa.def"
+#undef ISA
     };
-    return levels[isa] ? levels[isa] : &matrix_ops_c;
+    return levels[isa];
 }
 
 static bool is_float(enum format_id format)

@@ -212,6 +212,12 @@ static void fill_face(struct reader *r)
     f->scratch_bytes = forward_scratch_bytes(p, r->options->threads);
 }
 
+static const char kernel_names[] = "auto, float"
+#define ISA(id, name, needs) ", " #name
+#include "isa.def"
+#undef ISA
+    ;
+
 /* "auto", "float" (OpenBLAS) or the name of a SIMD level. */
 static int read_kernels(const struct model_options *o, struct matrix_how *how, struct err *err)
 {
@@ -226,8 +232,8 @@ static int read_kernels(const struct model_options *o, struct matrix_how *how, s
     int level = isa_from_name(name);
     if (level < 0)
         return err_set(err, ERR_ARG,
-                       "there are no kernels named \"%s\": use auto, float, c, avx2 or avx512",
-                       name);
+                       "there are no kernels named \"%s\" for this kind of CPU; there are %s",
+                       name, kernel_names);
     if (level > (int)how->isa)
         return err_set(err, ERR_UNSUPPORTED,
                        "this CPU (%s) cannot run the %s kernels; it can run %s", cpu_name(), name,

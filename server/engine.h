@@ -18,6 +18,7 @@ struct engine_config {
     int step_tokens;    /* most tokens of a step; 0: the model's */
     double
         itl_target_ms; /* wished gap between two tokens of a stream while prompts are processed */
+    int lookup;        /* most tokens that are guessed ahead (lookup.h); 0: none */
     int nice;          /* of the engine's thread */
     void (*notify)(void *arg); /* there is news: any thread, at most once per step; may be NULL */
     void *notify_arg;
@@ -48,6 +49,7 @@ struct engine_stats {
     uint64_t prompt_tokens, prompt_cached_tokens, prompt_computed_tokens, recomputed_tokens;
     uint64_t generated_tokens;
     uint64_t misses[KV_MISS_COUNT]; /* prompts by the reason why no more of them was cached */
+    uint64_t guessed_tokens, right_tokens; /* by prompt lookup */
     uint64_t preemptions, steps, step_tokens;
     uint64_t finished[4]; /* by enum job_finish */
     double kv_usage;      /* 0 .. 1: bytes in use by running sequences / arena */

@@ -208,7 +208,7 @@ static void begin_choice(struct engine *e)
         e->begun++;
         r->job->times.started = engine_clock();
     }
-    int rc = sequence_create(r, e->tokenizer, e->context, &s, &err);
+    int rc = sequence_create(r, e->tokenizer, e->context, e->config.lookup > 0, &s, &err);
     if (rc) {
         engine_fail(r, rc, err.text);
     } else {
@@ -261,8 +261,11 @@ static bool open_sequence(struct engine *e, struct sequence *s)
     struct kv_match match;
     if (s->refused_at == e->changes)
         return false;
-    int rc = kv_seq_open(e->config.cache, s->request->job->request.salt, s->tokens, s->n,
-                         sequence_reusable(s), &s->kv, &match, &err);
+    if (!s->shifted)
+        s->variant = model_variant(e->plan, s->n);
+    uint64_t salt = kv_salt(s->request->job->request.salt, s->variant);
+    int rc = kv_seq_open(e->config.cache, salt, s->tokens, s->n, sequence_reusable(s), &s->kv,
+                         &match, &err);
     if (rc) {
         engine_fail(s->request, rc, err.text);
         return true;

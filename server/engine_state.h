@@ -72,6 +72,16 @@ void engine_shift(struct engine *e, struct sequence *s);
 /* ---- engine_step.c ---- */
 void engine_step(struct engine *e);
 
+/* ---- engine_guess.c ---- */
+/* Guesses what follows s's tokens and puts it behind them; how many. `decoders` share the step,
+ * which has room for `spare` rows more. */
+int engine_guess(struct engine *e, struct sequence *s, int decoders, int spare);
+/* Whether the row of that position still counts: all guesses before it were right. */
+bool engine_guess_holds(const struct sequence *s, int position);
+void engine_guess_drawn(struct sequence *s, int position, int32_t id);
+/* After the step: right guesses stay in the cache, the others go. */
+void engine_guess_settle(struct engine *e, struct sequence *s);
+
 /* ---- engine_report.c ---- */
 struct job_event *engine_event(enum job_event_kind kind, int choice); /* NULL: out of memory */
 void engine_send(struct engine *e, struct job *j, struct job_event *event);

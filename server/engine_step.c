@@ -44,6 +44,7 @@ static int list_views(struct engine *e)
     for (int i = 0; i < e->n_running; i++) {
         e->running[i]->grant = 0;
         e->running[i]->decoded = false;
+        e->running[i]->guessed = 0;
         if (e->running[i]->kv)
             view(e->running[i], &e->views[n++]);
     }
@@ -71,12 +72,22 @@ static bool extend(struct engine *e, int i, int n)
     struct sequence *s = e->views[i].tag;
     const int32_t *tokens = s->tokens + kv_seq_length(s->kv);
     while (kv_seq_extend(s->kv, tokens, e->views[i].grant)) {
-        if (e->views[i].grant > KV_BLOCK_TOKENS)
+        if (s->guessed)
+            e->views[i].grant -= s->guessed, s->guessed = 0;
+        else if (e->views[i].grant > KV_BLOCK_TOKENS)
             e->views[i].grant = KV_BLOCK_TOKENS;
         else if (!preempt(e, i, n))
             return false;
     }
     return true;
+}
+
+static int count_decoders(const struct engine *e, int n)
+{
+    int decoders = 0;
+    for (int i = 0; i < n; i++)
+        decoders += e->views[i].decoding;
+    return decoders;
 }
 
 /* In the order of turns, so that whoever is preempted has not been put into the batch. */
@@ -89,14 +100,18 @@ static int build_batch(struct engine *e)
                                              e->prompt_ms_per_token, LEAST_PROMPT_BUDGET,
                                              e->config.step_tokens),
     };
-    sched_plan(e->views, n, &limits);
+    int spare = limits.step_tokens - sched_plan(e->views, n, &limits);
+    int decoders = count_decoders(e, n);
     for (int i = 0; i < n; i++) {
         struct sequence *s = e->views[i].tag;
         if (e->views[i].grant == 0 || !s->kv)
             continue;
         s->position = kv_seq_length(s->kv);
+        if (e->views[i].decoding)
+            e->views[i].grant += engine_guess(e, s, decoders, spare);
         if (!extend(e, i, n))
             continue;
+        spare -= s->guessed;
         s->grant = e->views[i].grant;
         s->decoded = e->views[i].decoding;
         s->first_row = row;
@@ -106,6 +121,7 @@ static int build_batch(struct engine *e)
             .tokens = s->tokens + s->position,
             .n = s->grant,
             .position = s->position,
+            .variant = s->variant,
         };
     }
     return items;
@@ -174,7 +190,8 @@ static void send_text(struct engine *e, struct sequence *s)
     engine_send(e, s->request->job, event);
 }
 
-static void draw_token(struct engine *e, struct sequence *s, float *logits)
+/* False: the answer has ended, and with it the sequence. */
+static bool draw_token(struct engine *e, struct sequence *s, int position, float *logits)
 {
     const struct job_request *q = &s->request->job->request;
     struct job_token token = {0};
@@ -192,24 +209,30 @@ static void draw_token(struct engine *e, struct sequence *s, float *logits)
     e->now.generated_tokens++;
     if (rc == 0)
         rc = sequence_accept(s, e->tokenizer, &token, &finish);
-    if (rc)
+    if (rc) {
         engine_fail_memory(s->request);
-    else if (finish != FINISH_NONE)
+    } else if (finish != FINISH_NONE) {
         engine_finish(e, s, finish);
-    else
+        return false;
+    } else {
+        engine_guess_drawn(s, position, id);
         send_text(e, s);
+    }
+    return true;
 }
 
 /* The prompt has been computed: now it is known how much of it came from the cache. Others may
  * share it from now on, and need less room. */
 static void announce(struct engine *e, struct sequence *s)
 {
-    struct job_event *event = engine_event(JOB_STARTED, s->choice);
     if (sequence_cached(s) >= s->prompt_n - 1)
         s->miss = KV_MISS_NONE;
     engine_count_prompt(e, s);
     s->announced = true;
     e->changes++;
+    if (s->choice % s->request->job->request.candidates != 0)
+        return; /* what it found was computed for the first candidate */
+    struct job_event *event = engine_event(JOB_STARTED, s->choice);
     if (!event) {
         engine_fail_memory(s->request);
         return;
@@ -219,13 +242,22 @@ static void announce(struct engine *e, struct sequence *s)
     engine_send(e, s->request->job, event);
 }
 
-static void use_logits(struct engine *e, const struct want *want, float *logits)
+/* False: the sequence has ended. */
+static bool use_logits(struct engine *e, const struct want *want, float *logits)
 {
     struct sequence *s = want->s;
-    if (want->position + 1 == s->n)
-        draw_token(e, s, logits);
-    else if (want->position + 1 == s->scored)
+    if (want->position + 1 == s->scored && s->scored < s->prompt_n)
         score_token(e, s, logits);
+    else if (want->position + 1 == s->n && (!s->guessed || engine_guess_holds(s, want->position)))
+        return draw_token(e, s, want->position, logits);
+    return true;
+}
+
+/* Rows of a sequence that is no more. */
+static void forget(struct engine *e, int from, int n, const struct sequence *ended)
+{
+    for (int i = from; i < n && e->wants[i].s == ended; i++)
+        e->wants[i].s = NULL;
 }
 
 static int list_wants(struct engine *e)
@@ -236,7 +268,7 @@ static int list_wants(struct engine *e)
         for (int j = 0; j < s->grant; j++) {
             int next = s->position + j + 1;
             bool scores = next < s->prompt_n && s->scored < s->prompt_n && next >= s->scored;
-            bool draws = next == s->n && s->most > 0;
+            bool draws = s->most > 0 && (next == s->n || (s->guessed && next > s->n));
             if (scores || draws)
                 e->wants[n++] = (struct want){s, s->first_row + j, s->position + j};
         }
@@ -246,9 +278,9 @@ static int list_wants(struct engine *e)
 
 static void commit(struct engine *e, struct sequence *s)
 {
-    int end = s->position + s->grant;
+    int end = s->position + s->grant - s->guessed; /* guesses must prove right first */
     kv_seq_commit(s->kv, end);
-    e->now.recomputed_tokens += (uint64_t)sequence_store(s, end);
+    e->now.recomputed_tokens += (uint64_t)(sequence_store(s, end) - s->guessed);
     if (s->scored == 0)
         score_token(e, s, NULL);
     if (end >= s->prompt_n && !s->announced) {
@@ -270,9 +302,22 @@ static void use_step(struct engine *e)
         pthread_mutex_unlock(&e->state_lock);
         model_logits(e->config.model, rows, m, e->logits);
         pthread_mutex_lock(&e->state_lock);
-        for (int i = 0; i < m; i++)
-            use_logits(e, &e->wants[at + i], e->logits + (size_t)i * (size_t)e->plan->vocabulary);
+        for (int i = 0; i < m; i++) {
+            struct sequence *s = e->wants[at + i].s;
+            if (s && !use_logits(e, &e->wants[at + i],
+                                 e->logits + (size_t)i * (size_t)e->plan->vocabulary))
+                forget(e, at + i + 1, n, s);
+        }
     }
+    for (int i = 0; i < e->n_running; i++)
+        if (e->running[i]->guessed)
+            engine_guess_settle(e, e->running[i]);
+}
+
+/* Its next token would be encoded otherwise than those before it: it begins again. */
+static bool outgrows_variant(const struct engine *e, const struct sequence *s)
+{
+    return s->kv && !s->shifted && model_variant(e->plan, s->n) != s->variant;
 }
 
 /* Prompts that were only to be scored end here; what has filled the context ends or shifts. */
@@ -284,6 +329,8 @@ static void end_full(struct engine *e)
             engine_finish(e, s, FINISH_LENGTH);
         else if (s->n >= e->context && s->generated < s->most)
             engine_shift(e, s);
+        else if (outgrows_variant(e, s))
+            engine_park(e, s);
     }
 }
 

@@ -58,8 +58,8 @@ struct job_token {
 };
 
 enum job_event_kind {
-    JOB_STARTED, /* prefill of a prompt begins: cached tokens are known (choice = first of that
-                    prompt) */
+    JOB_STARTED, /* a prompt has been computed: it is known how much of it was cached (choice =
+                    first of that prompt) */
     JOB_PROMPT,  /* prompt tokens with log-probabilities (in order; may come in several events;
                     choice = first of that prompt) */
     JOB_TEXT,    /* new answer text and the tokens that came with it; either may be empty */

@@ -4,21 +4,37 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool sequence_reserve(struct sequence *s, int n)
+{
+    if (s->cap - s->n >= n)
+        return true;
+    int cap = s->cap + s->cap / 2 + 64;
+    int32_t *tokens = realloc(s->tokens, (size_t)cap * sizeof *tokens);
+    if (!tokens)
+        return false;
+    s->tokens = tokens;
+    s->cap = cap;
+    return true;
+}
+
 static bool add_token(struct sequence *s, int32_t id)
 {
-    if (s->n == s->cap) {
-        int cap = s->cap + s->cap / 2 + 64;
-        int32_t *tokens = realloc(s->tokens, (size_t)cap * sizeof *tokens);
-        if (!tokens)
-            return false;
-        s->tokens = tokens;
-        s->cap = cap;
-    }
+    if (!sequence_reserve(s, 1))
+        return false;
     s->tokens[s->n++] = id;
     return true;
 }
 
-int sequence_create(struct request *r, const struct tokenizer *t, int context,
+static int add_lookup(struct sequence *s, struct err *err)
+{
+    s->lookup = malloc(sizeof *s->lookup);
+    if (!s->lookup)
+        return err_set(err, ERR_NOMEM, "no memory for a sequence");
+    lookup_init(s->lookup);
+    return 0;
+}
+
+int sequence_create(struct request *r, const struct tokenizer *t, int context, bool lookup,
                     struct sequence **out, struct err *err)
 {
     const struct job_request *q = &r->job->request;
@@ -34,6 +50,8 @@ int sequence_create(struct request *r, const struct tokenizer *t, int context,
     const struct stream_stops stops = {q->stop, q->stop_bytes, q->n_stop, q->include_stop};
     stream_init(&s->stream, &stops);
     int rc = sampler_create(&q->sampling, t, s->choice % q->candidates, &s->sampler, err);
+    if (rc == 0 && lookup)
+        rc = add_lookup(s, err);
     for (int i = 0; i < prompt->n && rc == 0; i++) {
         if (!add_token(s, prompt->ids[i]) || sampler_accept(s->sampler, prompt->ids[i], false))
             rc = err_set(err, ERR_NOMEM, "no memory for a prompt of %d tokens", prompt->n);
@@ -60,6 +78,7 @@ void sequence_destroy(struct sequence *s)
     kv_seq_close(s->kv);
     sampler_destroy(s->sampler);
     stream_finish(&s->stream);
+    free(s->lookup);
     free(s->tokens);
     free(s);
 }
@@ -113,6 +132,8 @@ void sequence_shift(struct sequence *s, int context)
     s->scored = s->prompt_n;
     s->known = s->n;
     s->shifted = true;
+    if (s->lookup)
+        lookup_init(s->lookup);
 }
 
 static bool is_stop_token(const struct sequence *s, const struct tokenizer *t, int32_t id)

@@ -2,6 +2,7 @@
 #define SERVER_SEQUENCE_H
 
 #include "engine.h"
+#include "lookup.h"
 #include "stream.h"
 
 /* One candidate answer to one prompt while it runs. Engine thread only. */
@@ -30,6 +31,7 @@ struct sequence {
     uint64_t refused_at; /* engine's count of changes when there was no room for it; 0: never */
     bool opened;         /* it has had a place in the cache */
     bool shifted;        /* it has left the tree of prefixes */
+    int variant;         /* of its positions: see model_variant */
     enum kv_miss miss;   /* why the cache had no more of its prompt */
     int known;         /* leading tokens that it has had: the rest is computed for the first time */
     int computed;      /* prompt tokens that it computed itself, each counted once */
@@ -40,14 +42,21 @@ struct sequence {
     double logprob_sum;
     int32_t stop_token;
     const char *stop_string;
+    struct lookup *lookup; /* NULL: no guesses */
+    int32_t guess[LOOKUP_MOST];
+    int guessed, right; /* tokens guessed for this step; of them drawn so far */
     /* this step */
     int grant, first_row, position;
     bool decoded; /* the grant is the one token that follows the others */
 };
 
-int sequence_create(struct request *r, const struct tokenizer *t, int context,
+/* lookup: it may guess. */
+int sequence_create(struct request *r, const struct tokenizer *t, int context, bool lookup,
                     struct sequence **out, struct err *err);
 void sequence_destroy(struct sequence *s); /* closes its cache entry */
+
+/* Room for n tokens behind those that are there. */
+bool sequence_reserve(struct sequence *s, int n);
 
 /* Tokens that still have to be computed, the freshly drawn one included. */
 int sequence_left(const struct sequence *s);

@@ -5,18 +5,17 @@
 static struct attn_ops table;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+static void (*const fill_level[ISA_COUNT])(struct attn_ops *) = {
+#define ISA(id, name, needs) [id] = attn_ops_##name,
+#include "isa.def"
+#undef ISA
+};
+
 void attn_ops_fill(struct attn_ops *ops, enum isa most)
 {
     enum isa best = cpu_isa() < most ? cpu_isa() : most;
-    attn_ops_c(ops);
-#if defined(__x86_64__)
-    if (best >= ISA_AVX2)
-        attn_ops_avx2(ops);
-    if (best >= ISA_AVX512)
-        attn_ops_avx512(ops);
-#else
-    (void)best;
-#endif
+    for (int level = ISA_C; level <= (int)best; level++)
+        fill_level[level](ops);
 }
 
 static void fill_default(void)

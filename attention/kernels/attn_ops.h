@@ -71,8 +71,8 @@ void attn_ops_fill(struct attn_ops *ops, enum isa most);
 const struct attn_ops *attn_ops(void);
 
 /* What each file puts into the table. */
-void attn_ops_c(struct attn_ops *ops);
-void attn_ops_avx2(struct attn_ops *ops);
-void attn_ops_avx512(struct attn_ops *ops);
+#define ISA(id, name, needs) void attn_ops_##name(struct attn_ops *ops);
+#include "isa.def"
+#undef ISA
 
 #endif

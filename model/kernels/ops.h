@@ -39,7 +39,9 @@ struct matrix_ops {
     core_fn *const *floats[FORMAT_COUNT];   /* ACT_TILED: [tokens] */
 };
 
-extern const struct matrix_ops matrix_ops_c, matrix_ops_avx2, matrix_ops_avx512;
+#define ISA(id, name, needs) extern const struct matrix_ops matrix_ops_##name;
+#include "isa.def"
+#undef ISA
 
 /* The ops of a level. */
 const struct matrix_ops *matrix_ops(enum isa isa);

@@ -4,12 +4,10 @@
 
 const struct vec_ops *vec_ops(enum isa level)
 {
-#if defined(__x86_64__)
-    if (level == ISA_AVX512)
-        return vec_ops_avx512();
-    if (level == ISA_AVX2)
-        return vec_ops_avx2();
-#endif
-    (void)level;
-    return vec_ops_c();
+    static const struct vec_ops *(*const levels[ISA_COUNT])(void) = {
+#define ISA(id, name, needs) [id] = vec_ops_##name,
+#include "isa.def"
+#undef ISA
+    };
+    return levels[level]();
 }

@@ -107,47 +107,74 @@ static void scale(float *x, float factor, int n)
         x[i] *= factor;
 }
 
+/* A piece of each of the following: e first holds what exp is taken of, then the result. Loops over
+ * plain arrays that cannot overlap: the compiler makes vectors of nothing else. */
+
+static void negate(float *restrict e, const float *restrict x, int n)
+{
+    for (int i = 0; i < n; i++)
+        e[i] = -x[i];
+}
+
+/* -2u */
+static void gelu_exponent(float *restrict e, const float *restrict x, int n)
+{
+    for (int i = 0; i < n; i++)
+        e[i] = -1.5957691216f * x[i] * fmaf(0.044715f * x[i], x[i], 1.0f);
+}
+
+/* x = x / (1 + e) * y */
+static void gate(float *restrict x, const float *restrict e, const float *restrict y, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = x[i] / (1.0f + e[i]) * y[i];
+}
+
 /* x = x / (1 + exp(-x)) * y */
-static void silu_mul(float *restrict x, const float *restrict y, int n)
+static void silu_mul(float *x, const float *y, int n)
 {
     float e[PIECE];
-    for (int at = 0; at < n; at += PIECE) {
-        int m = n - at < PIECE ? n - at : PIECE;
-        for (int i = 0; i < m; i++)
-            e[i] = -x[at + i];
+    for (int m; n > 0; x += m, y += m, n -= m) {
+        m = n < PIECE ? n : PIECE;
+        negate(e, x, m);
         attn_exp_n(e, (size_t)m);
-        for (int i = 0; i < m; i++)
-            x[at + i] = x[at + i] / (1.0f + e[i]) * y[at + i];
+        gate(x, e, y, m);
     }
 }
 
 /* gelu(x) = x/2 (1 + tanh u) = x / (1 + exp(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3). */
-static void gelu_mul(float *restrict x, const float *restrict y, int n)
+static void gelu_mul(float *x, const float *y, int n)
 {
     float e[PIECE];
-    for (int at = 0; at < n; at += PIECE) {
-        int m = n - at < PIECE ? n - at : PIECE;
-        for (int i = 0; i < m; i++) {
-            float v = x[at + i];
-            e[i] = -1.5957691216f * v * fmaf(0.044715f * v, v, 1.0f);
-        }
+    for (int m; n > 0; x += m, y += m, n -= m) {
+        m = n < PIECE ? n : PIECE;
+        gelu_exponent(e, x, m);
         attn_exp_n(e, (size_t)m);
-        for (int i = 0; i < m; i++)
-            x[at + i] = x[at + i] / (1.0f + e[i]) * y[at + i];
+        gate(x, e, y, m);
     }
+}
+
+static void double_of(float *restrict e, const float *restrict x, float cap, int n)
+{
+    for (int i = 0; i < n; i++)
+        e[i] = 2.0f * (x[i] / cap);
+}
+
+static void cap_tanh(float *restrict x, const float *restrict e, float cap, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = cap * (1.0f - 2.0f / (e[i] + 1.0f));
 }
 
 /* tanh(t) = 1 - 2 / (exp(2t) + 1) */
 static void softcap(float *x, float cap, int n)
 {
     float e[PIECE];
-    for (int at = 0; at < n; at += PIECE) {
-        int m = n - at < PIECE ? n - at : PIECE;
-        for (int i = 0; i < m; i++)
-            e[i] = 2.0f * (x[at + i] / cap);
+    for (int m; n > 0; x += m, n -= m) {
+        m = n < PIECE ? n : PIECE;
+        double_of(e, x, cap, m);
         attn_exp_n(e, (size_t)m);
-        for (int i = 0; i < m; i++)
-            x[at + i] = cap * (1.0f - 2.0f / (e[i] + 1.0f));
+        cap_tanh(x, e, cap, m);
     }
 }
 

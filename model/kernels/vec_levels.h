@@ -3,8 +3,8 @@
 
 #include "kernels/vec.h"
 
-const struct vec_ops *vec_ops_c(void);
-const struct vec_ops *vec_ops_avx2(void);
-const struct vec_ops *vec_ops_avx512(void);
+#define ISA(id, name, needs) const struct vec_ops *vec_ops_##name(void);
+#include "isa.def"
+#undef ISA
 
 #endif

@@ -16,6 +16,7 @@ struct bench {
     const struct settings *settings;
     struct session session;
     float *logits;
+    struct sampler *sampler; /* the most likely token */
     uint64_t random;
     json_t *rows; /* for --json */
 };
@@ -23,6 +24,12 @@ struct bench {
 struct measurement {
     const char *kind; /* "prefill" or "decode" */
     int tokens, depth, sequences;
+};
+
+/* What came of its runs. Steps: of a decode, how long each took. */
+struct results {
+    double *rates, *steps; /* tokens a second; seconds */
+    int n_rates, n_steps;
 };
 
 static double now(void)
@@ -80,15 +87,6 @@ static int append(struct bench *b, struct kv_seq *s, int n, struct err *err)
     return rc;
 }
 
-static int32_t best(const float *logits, int n)
-{
-    int b = 0;
-    for (int i = 1; i < n; i++)
-        if (logits[i] > logits[b])
-            b = i;
-    return b;
-}
-
 /* One token for each sequence, greedily chosen. */
 static int decode_step(struct bench *b, struct kv_seq *const *seqs, int32_t *tokens, int n,
                        struct err *err)
@@ -113,12 +111,14 @@ static int decode_step(struct bench *b, struct kv_seq *const *seqs, int32_t *tok
             rows[i] = at + i;
         model_logits(b->session.model, rows, m, b->logits);
         for (int i = 0; i < m; i++)
-            tokens[at + i] = best(b->logits + (size_t)i * (size_t)vocabulary, vocabulary);
+            tokens[at + i] = sampler_pick(b->sampler, b->logits + (size_t)i * (size_t)vocabulary,
+                                          vocabulary);
     }
     return 0;
 }
 
-static int measure_prefill(struct bench *b, const struct measurement *m, double *seconds,
+/* A run adds its rate, and its steps. */
+static int measure_prefill(struct bench *b, const struct measurement *m, struct results *r,
                            struct err *err)
 {
     struct kv_seq *s = open_seq(b, err);
@@ -128,12 +128,12 @@ static int measure_prefill(struct bench *b, const struct measurement *m, double 
     double start = now();
     if (rc == 0)
         rc = append(b, s, m->tokens, err);
-    *seconds = now() - start;
+    r->rates[r->n_rates++] = m->tokens / (now() - start);
     kv_seq_close(s);
     return rc;
 }
 
-static int measure_decode(struct bench *b, const struct measurement *m, double *seconds,
+static int measure_decode(struct bench *b, const struct measurement *m, struct results *r,
                           struct err *err)
 {
     struct kv_seq *seqs[256] = {0};
@@ -144,10 +144,14 @@ static int measure_decode(struct bench *b, const struct measurement *m, double *
         tokens[i] = draw_token(b);
         rc = seqs[i] ? append(b, seqs[i], m->depth, err) : ERR_NOMEM;
     }
-    double start = now();
-    for (int i = 0; i < m->tokens && rc == 0; i++)
+    double start = now(), last = start;
+    for (int i = 0; i < m->tokens && rc == 0; i++) {
         rc = decode_step(b, seqs, tokens, m->sequences, err);
-    *seconds = now() - start;
+        double at = now();
+        r->steps[r->n_steps++] = at - last;
+        last = at;
+    }
+    r->rates[r->n_rates++] = (double)m->tokens * m->sequences / (last - start);
     for (int i = 0; i < m->sequences; i++)
         kv_seq_close(seqs[i]);
     return rc;
@@ -159,46 +163,67 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void report(struct bench *b, const struct measurement *m, const double *rates, int n)
+/* Of sorted numbers; 0 when there are none. */
+static double quantile(const double *x, int n, double q)
 {
-    double median = rates[n / 2];
-    if (!b->settings->json) {
-        printf("%-8s %8d %8d %10d %12.1f %12.1f %12.1f\n", m->kind, m->tokens, m->depth,
-               m->sequences, median, rates[0], rates[n - 1]);
-        fflush(stdout);
+    return n ? x[(int)(q * (n - 1) + 0.5)] : 0;
+}
+
+static void report(struct bench *b, const struct measurement *m, const struct results *r)
+{
+    double median = quantile(r->rates, r->n_rates, 0.5), least = r->rates[0];
+    double most = r->rates[r->n_rates - 1];
+    double step = 1e3 * quantile(r->steps, r->n_steps, 0.5);
+    double late = 1e3 * quantile(r->steps, r->n_steps, 0.99);
+    if (b->settings->json) {
+        json_array_append_new(
+            b->rows,
+            json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f}", "kind", m->kind, "tokens",
+                      m->tokens, "depth", m->depth, "sequences", m->sequences, "tokens_per_second",
+                      median, "least", least, "most", most, "step_ms", step, "step_ms_p99", late));
         return;
     }
-    json_array_append_new(b->rows, json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f}", "kind", m->kind,
-                                             "tokens", m->tokens, "depth", m->depth, "sequences",
-                                             m->sequences, "tokens_per_second", median, "least",
-                                             rates[0], "most", rates[n - 1]));
+    printf("%-8s %8d %8d %10d %12.1f %10.1f %10.1f", m->kind, m->tokens, m->depth, m->sequences,
+           median, least, most);
+    if (r->n_steps)
+        printf(" %9.2f %9.2f", step, late);
+    putchar('\n');
+    fflush(stdout);
 }
 
 static int measure(struct bench *b, const struct measurement *m, struct err *err)
 {
     int runs = b->settings->repeat, rc = 0;
-    double *rates = calloc((size_t)runs, sizeof *rates), seconds;
-    if (!rates)
-        return err_set(err, ERR_NOMEM, "no memory for %d runs", runs);
     bool prefill = !strcmp(m->kind, "prefill");
-    for (int i = 0; i < runs && rc == 0; i++) {
-        rc = (prefill ? measure_prefill : measure_decode)(b, m, &seconds, err);
-        rates[i] = (double)m->tokens * m->sequences / seconds;
-    }
+    struct results r = {
+        .rates = calloc((size_t)runs, sizeof *r.rates),
+        .steps = calloc((size_t)runs * (size_t)m->tokens, sizeof *r.steps),
+    };
+    if (!r.rates || !r.steps)
+        rc = err_set(err, ERR_NOMEM, "no memory for %d runs", runs);
+    for (int i = 0; i < runs && rc == 0; i++)
+        rc = (prefill ? measure_prefill : measure_decode)(b, m, &r, err);
     if (rc == 0) {
-        qsort(rates, (size_t)runs, sizeof *rates, compare);
-        report(b, m, rates, runs);
+        qsort(r.rates, (size_t)r.n_rates, sizeof *r.rates, compare);
+        qsort(r.steps, (size_t)r.n_steps, sizeof *r.steps, compare);
+        report(b, m, &r);
     }
-    free(rates);
+    free(r.rates);
+    free(r.steps);
     return rc;
+}
+
+static int warm_up(struct bench *b, struct err *err)
+{
+    double rate;
+    struct results ignored = {.rates = &rate};
+    return measure_prefill(b, &(struct measurement){"prefill", 16, 0, 1}, &ignored, err);
 }
 
 static int measure_all(struct bench *b, struct err *err)
 {
     const struct settings *s = b->settings;
-    struct measurement warm = {"prefill", 16, 0, 1};
-    double ignored;
-    int rc = measure_prefill(b, &warm, &ignored, err);
+    int rc = warm_up(b, err);
     for (int d = 0; d < s->depths.n && rc == 0; d++) {
         for (int i = 0; i < s->prompt_sizes.n && rc == 0; i++)
             if (s->prompt_sizes.items[i])
@@ -228,12 +253,17 @@ static int run(struct bench *b, struct err *err)
     b->logits = mem_alloc(MODEL_LOGIT_ROWS * (size_t)p->vocabulary, sizeof *b->logits);
     if (!b->logits)
         return err_set(err, ERR_NOMEM, "no memory for logits");
+    struct sampler_params greedy = sampler_params_default;
+    greedy.temperature = 0;
+    rc = sampler_create(&greedy, model_tokenizer(b->session.model), 0, &b->sampler, err);
+    if (rc)
+        return rc;
     if (!b->settings->json)
         printf("%s, %s, %d threads, kernels %s (%s), %d-bit activations, KV %s\n%-8s %8s %8s %10s "
-               "%12s %12s %12s\n",
+               "%12s %10s %10s %9s %9s\n",
                p->name, p->architecture, b->session.threads, b->settings->kernels, cpu_name(),
                b->settings->activation_bits, b->settings->kv, "work", "tokens", "depth",
-               "sequences", "median t/s", "least", "most");
+               "sequences", "median t/s", "least", "most", "step ms", "p99");
     rc = measure_all(b, err);
     if (rc == 0 && b->settings->json) {
         json_t *all = json_pack("{s:s, s:s, s:i, s:s, s:s, s:O}", "model", p->name, "cpu",
@@ -254,6 +284,7 @@ int command_bench(const struct settings *s)
     if (rc)
         fprintf(stderr, "ropewalk: %s\n", err.text);
     mem_free(b.logits);
+    sampler_destroy(b.sampler);
     session_finish(&b.session);
     json_decref(b.rows);
     return rc != 0;

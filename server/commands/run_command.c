@@ -190,6 +190,7 @@ static int run_model(struct run *r, struct err *err)
         .pool = r->session.pool,
         .most_sequences = 1,
         .most_queued = 1,
+        .lookup = s->lookup,
         .notify = terminal_notify,
         .notify_arg = &r->terminal,
     };

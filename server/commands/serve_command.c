@@ -106,6 +106,7 @@ static int start(struct serve *s, struct err *err)
         .most_sequences = s->settings->parallel,
         .most_queued = s->settings->max_queue,
         .itl_target_ms = ITL_TARGET_MS,
+        .lookup = s->settings->lookup,
         .nice = s->session.nice,
         .notify = server_notify,
         .notify_arg = s->server,

@@ -214,6 +214,7 @@ static void parse(struct settings *s, int argc, char **argv)
             s->tokens = optarg;
         else
             *(c == 'r'   ? &s->rows
+              : c == 'k' ? &s->chunk
               : c == 'c' ? &s->cols
               : c == 't' ? &s->threads
                          : &s->megabytes) = n;

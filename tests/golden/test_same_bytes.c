@@ -5,6 +5,7 @@
 #include "testlib.h"
 
 #include "rig.h"
+#include "server/lookup.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,6 +146,11 @@ static void in_company_and_cached(const struct rig_options *o, struct requests *
     set_salt(q, 100, true);
     ask_alone(&r, q, answers);
     compare(q, expected, answers);
+    struct engine_stats st = rig_stats(&r);
+    if (o->lookup)
+        printf("    %llu of %llu guessed tokens were right\n", (unsigned long long)st.right_tokens,
+               (unsigned long long)st.guessed_tokens);
+    assert_true(!o->lookup || st.guessed_tokens > 0);
     set_salt(q, 200, true);
     check_together(&r, q, expected);
     set_salt(q, 1, false);
@@ -215,6 +221,7 @@ static void with_threads(const char *model, enum kv_type kv_type, bool growing, 
     reference(&o, q, expected);
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
         o.threads = threads[i];
+        o.lookup = threads[i] == 1 ? 0 : LOOKUP_MOST; /* guesses change nothing, either */
         for (int w = 0; ways[w]; w++)
             ways[w](&o, q, expected);
     }

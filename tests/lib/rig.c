@@ -35,6 +35,7 @@ static void open_engine(struct rig *r, const struct rig_options *o)
         .most_sequences = o->most_sequences ? o->most_sequences : 64,
         .most_queued = 1024,
         .step_tokens = o->step_tokens,
+        .lookup = o->lookup,
         .itl_target_ms = o->itl_target_ms > 0 ? o->itl_target_ms : 100,
         .notify = ring,
         .notify_arg = r,

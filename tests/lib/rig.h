@@ -16,6 +16,7 @@ struct rig_options {
     int most_sequences;   /* 0: 64 */
     int context;          /* 0: the model's */
     int pool_tokens;      /* of one sequence that the cache holds; 0: many */
+    int lookup;           /* tokens guessed ahead; 0: none */
     double itl_target_ms; /* 0: 100 */
     bool no_sharing;
 };

@@ -297,6 +297,60 @@ static void public_prefix_serves_all_and_learns_from_none(void **state)
     kv_destroy(c);
 }
 
+static void whoever_computes_a_named_prefix_computes_it_for_all(void **state)
+{
+    (void)state;
+    struct kv_cache *c = create(one_group(0, 64));
+    assert_int_equal(kv_public(c, text(75, 0, 75), 75, NULL), 0);
+    kv_seq_close(run(c, 7, text(75, 1000, 200), 200));
+    assert_int_equal(look(c, 7, text(75, 1000, 200), 200).tokens, 199);
+    struct kv_match m = look(c, 8, text(75, 1000, 200), 200);
+    assert_int_equal(m.tokens, 64); /* whole blocks: what follows in the third is tenant 7's */
+    assert_int_equal(m.miss, KV_MISS_SALT);
+    kv_check(c);
+    kv_destroy(c);
+}
+
+static void tenants_wait_for_each_other_as_far_as_a_prefix_is_named(void **state)
+{
+    (void)state;
+    struct kv_cache *c = create(one_group(0, 64));
+    assert_int_equal(kv_public(c, text(75, 0, 75), 75, NULL), 0);
+    int32_t one[200], other[200];
+    memcpy(one, text(75, 1000, 200), sizeof one);
+    memcpy(other, text(75, 2000, 200), sizeof other);
+    struct kv_seq *a = open_seq(c, 7, one, 200, NULL), *b = open_seq(c, 8, other, 200, NULL);
+    assert_ptr_equal(kv_seq_producer(b), a);
+    finish(a, one, 200);
+    assert_int_equal(kv_seq_rematch(b, other, 200, 199), 64);
+    assert_null(kv_seq_producer(b));
+    finish(b, other, 200);
+    kv_check(c);
+    kv_seq_close(a);
+    kv_seq_close(b);
+    assert_int_equal(look(c, 7, one, 200).tokens, 199);
+    assert_int_equal(look(c, 8, other, 200).tokens, 199);
+    kv_destroy(c);
+}
+
+/* It was going to say what is public, and says something else. */
+static void a_broken_word_is_not_made_public(void **state)
+{
+    (void)state;
+    struct kv_cache *c = create(one_group(0, 64));
+    assert_int_equal(kv_public(c, text(75, 0, 75), 75, NULL), 0);
+    struct kv_seq *s = open_seq(c, 7, text(75, 0, 75), 75, NULL);
+    extend(s, text(75, 0, 75), 50);
+    kv_seq_commit(s, 50);
+    extend(s, text(50, 1000, 75), 75);
+    kv_seq_commit(s, 75);
+    kv_seq_close(s);
+    assert_int_equal(look(c, 8, text(50, 1000, 75), 75).tokens, 50);
+    assert_int_equal(look(c, 7, text(50, 1000, 75), 75).tokens, 74);
+    kv_check(c);
+    kv_destroy(c);
+}
+
 static void variants_share_nothing_not_even_public_prefixes(void **state)
 {
     (void)state;
@@ -809,6 +863,9 @@ int main(void)
         cmocka_unit_test(conversation_goes_on_without_a_copy),
         cmocka_unit_test(salts_keep_tenants_apart),
         cmocka_unit_test(public_prefix_serves_all_and_learns_from_none),
+        cmocka_unit_test(whoever_computes_a_named_prefix_computes_it_for_all),
+        cmocka_unit_test(tenants_wait_for_each_other_as_far_as_a_prefix_is_named),
+        cmocka_unit_test(a_broken_word_is_not_made_public),
         cmocka_unit_test(variants_share_nothing_not_even_public_prefixes),
         cmocka_unit_test(sharing_switched_off_shares_nothing),
         cmocka_unit_test(fork_shares_all_but_what_is_written),

@@ -30,6 +30,7 @@ struct world {
     struct kv_config config;
     struct kv_cache *cache;
     bool public; /* one of the three salts is: then contents are told by tokens only */
+    bool named;  /* there is a public prefix: contents are told by tokens only as far as it goes */
     struct model m[SEQS];
     int step, busy, waits, hits, detached;
 };
@@ -70,13 +71,37 @@ static void *slot_of(const struct world *w, const struct model *m, int group, in
     return block ? block + (size_t)(p % KV_BLOCK_TOKENS) * stride : NULL;
 }
 
+/* What a public prefix says; tokens that begin otherwise belong to a salt from there on. */
+#define NAMED       150
+#define NAMED_TOKEN 7
+
+static uint64_t first_hash(const struct world *w, const struct model *m)
+{
+    return w->named && !m->detached ? 0 : m->salt;
+}
+
+static bool is_named(const struct model *m, int p)
+{
+    for (int i = 0; i <= p; i++)
+        if (i == NAMED || m->tokens[i] != NAMED_TOKEN)
+            return false;
+    return true;
+}
+
+static uint64_t next_hash(const struct world *w, const struct model *m, uint64_t h, int p)
+{
+    bool parts = w->named && !m->detached && p <= NAMED && !is_named(m, p) &&
+                 (p == 0 || is_named(m, p - 1));
+    return mix(parts ? mix(h, m->salt) : h, (uint32_t)m->tokens[p]);
+}
+
 /* Writes positions [from, to), or with check compares [from, to) where the group needs them. */
 static void visit(struct world *w, int i, int from, int to, bool check)
 {
     struct model *m = &w->m[i];
-    uint64_t h = m->salt;
+    uint64_t h = first_hash(w, m);
     for (int p = 0; p < to; p++) {
-        h = mix(h, (uint32_t)m->tokens[p]);
+        h = next_hash(w, m, h, p);
         for (int g = 0; g < w->config.groups && p >= from; g++) {
             uint64_t value = mix(h, (uint64_t)g);
             if (check && p < first_needed(w, g, kv_seq_producer(m->seq) ? m->length : m->ready))
@@ -168,7 +193,7 @@ static void check_match(struct world *w, int i, int limit)
 {
     struct model *m = &w->m[i];
     for (int g = 0; g < w->config.groups; g++)
-        if (w->config.group[g].window || !w->config.share || w->public)
+        if (w->config.group[g].window || !w->config.share || w->public || w->named)
             return;
     for (int j = 0; j < SEQS; j++) {
         const struct model *other = &w->m[j];
@@ -383,15 +408,21 @@ static void close_all(struct world *w)
     assert_int_equal(s.bytes_used, 0);
 }
 
-static void run(uint64_t seed, const struct kv_config *config, bool public, int steps)
+static void run(uint64_t seed, const struct kv_config *config, bool public, bool named, int steps)
 {
     struct world *w = calloc(1, sizeof *w);
     assert_non_null(w);
     w->random = seed;
     w->config = *config;
     w->public = public;
+    w->named = named;
     struct err err;
     if (kv_create(config, &w->cache, &err))
+        fail_msg("%s", err.text);
+    int32_t prefix[NAMED];
+    for (int i = 0; i < NAMED; i++)
+        prefix[i] = NAMED_TOKEN;
+    if (named && kv_public(w->cache, prefix, NAMED, &err))
         fail_msg("%s", err.text);
     for (w->step = 0; w->step < steps; w->step++) {
         one_step(w);
@@ -412,22 +443,24 @@ static const struct {
     int groups;
     struct kv_group_config group[3];
     int positions;
-    bool share, public; /* public: one of the three salts is */
+    bool share, public, named; /* public: one of the three salts is */
 } cases[] = {
-    {1, {{"full", 0, 256}}, 100000, true, false},
-    {1, {{"full", 0, 256}}, 900, true, false},
-    {1, {{"full", 0, 256}}, 900, false, false},
-    {1, {{"full", 0, 256}}, 900, true, true},
-    {2, {{"full", 0, 256}, {"window", 40, 1280}}, 1200, true, true},
-    {1, {{"window", 40, 320}}, 900, true, false},
-    {1, {{"window", 1, 256}}, 700, true, false},
-    {2, {{"full", 0, 256}, {"window", 40, 1280}}, 900, true, false},
-    {2, {{"full", 0, 256}, {"window", 40, 1280}}, 100000, true, false},
-    {2, {{"full", 0, 1024}, {"window", 33, 256}}, 700, true, false},
-    {2, {{"window", 96, 448}, {"window", 20, 704}}, 600, true, false},
-    {2, {{"full", 0, 512}, {"window", 64, 320}}, 700, false, false},
-    {3, {{"full", 0, 320}, {"window", 100, 768}, {"window", 32, 1088}}, 700, true, false},
-    {3, {{"window", 64, 256}, {"full", 0, 2048}, {"full", 0, 256}}, 1000, true, false},
+    {1, {{"full", 0, 256}}, 100000, true, false, false},
+    {1, {{"full", 0, 256}}, 900, true, false, false},
+    {1, {{"full", 0, 256}}, 900, false, false, false},
+    {1, {{"full", 0, 256}}, 900, true, true, false},
+    {2, {{"full", 0, 256}, {"window", 40, 1280}}, 1200, true, true, false},
+    {1, {{"full", 0, 256}}, 900, true, false, true},
+    {2, {{"full", 0, 256}, {"window", 40, 1280}}, 1200, true, false, true},
+    {1, {{"window", 40, 320}}, 900, true, false, false},
+    {1, {{"window", 1, 256}}, 700, true, false, false},
+    {2, {{"full", 0, 256}, {"window", 40, 1280}}, 900, true, false, false},
+    {2, {{"full", 0, 256}, {"window", 40, 1280}}, 100000, true, false, false},
+    {2, {{"full", 0, 1024}, {"window", 33, 256}}, 700, true, false, false},
+    {2, {{"window", 96, 448}, {"window", 20, 704}}, 600, true, false, false},
+    {2, {{"full", 0, 512}, {"window", 64, 320}}, 700, false, false, false},
+    {3, {{"full", 0, 320}, {"window", 100, 768}, {"window", 32, 1088}}, 700, true, false, false},
+    {3, {{"window", 64, 256}, {"full", 0, 2048}, {"full", 0, 256}}, 1000, true, false, false},
 };
 
 static void contents_follow_tokens_whatever_is_called(void **state)
@@ -444,7 +477,7 @@ static void contents_follow_tokens_whatever_is_called(void **state)
                                   KV_BLOCK_TOKENS;
         }
         printf("case %zu\n", i);
-        run(seed + i, &config, cases[i].public, steps);
+        run(seed + i, &config, cases[i].public, cases[i].named, steps);
     }
 }
 

@@ -48,8 +48,8 @@ static void good_levels_pass_in_no_time(void **state)
 {
     struct timespec a, b;
     (void)state;
-    if (cpu_isa() < ISA_AVX512)
-        skip();
+    if (cpu_isa() < ISA_C + 2)
+        skip(); /* the best level is spoilt below */
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
     assert_int_equal(selfcheck_level(cpu_isa() - 1), cpu_isa() - 1);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);

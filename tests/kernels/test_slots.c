@@ -1,0 +1,200 @@
+/* No kernel without a check: every slot of every table of every level is there, and is called here
+ * by itself (matrices) or is one of those that test_attention and test_vec compare with plain C. A
+ * slot that a table gains does not compile until it is counted here. */
+#include "attention/kernels/attn_ops.h"
+#include "mem.h"
+#include "model/kernels/ops.h"
+#include "model/kernels/vec.h"
+#include "testlib.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef void slot_fn(void);
+
+enum {
+    ATTN_SLOTS = 2 * KV_TYPE_COUNT + 5, /* test_attention: compare_slots and what follows it */
+    VEC_SLOTS = 7                       /* test_vec: slots */
+};
+_Static_assert(sizeof(struct attn_ops) == ATTN_SLOTS * sizeof(slot_fn *), "compare it, count it");
+_Static_assert(sizeof(struct vec_ops) == VEC_SLOTS * sizeof(slot_fn *), "compare it, count it");
+_Static_assert(sizeof(struct matrix_ops) ==
+                   4 * sizeof(int) + (2 + 5 * FORMAT_COUNT) * sizeof(slot_fn *),
+               "check it below, count it");
+
+static void no_slot_is_empty(void **state)
+{
+    (void)state;
+    for (int level = ISA_C; level <= (int)cpu_isa(); level++) {
+        struct attn_ops attn;
+        slot_fn *slots[ATTN_SLOTS + VEC_SLOTS];
+        attn_ops_fill(&attn, (enum isa)level);
+        memcpy(slots, &attn, sizeof attn);
+        memcpy(slots + ATTN_SLOTS, vec_ops((enum isa)level), sizeof(struct vec_ops));
+        for (int i = 0; i < ATTN_SLOTS + VEC_SLOTS; i++)
+            if (!slots[i])
+                fail_msg("%s: slot %d is empty", isa_name((enum isa)level), i);
+    }
+}
+
+/* ---- matrices ---- */
+
+enum { ROWS = 2 * MATRIX_GROUP - 3, COLS = 32 * PANEL_BLOCKS, MOST_BYTES = ROWS * COLS * 4 };
+
+struct bench {
+    enum format_id format;
+    struct matrix_how how;
+    int tokens;
+    uint8_t source[MOST_BYTES];
+    float x[TILE_MAX * COLS], found[TILE_MAX * ROWS], expected[TILE_MAX * ROWS];
+};
+
+/* Bytes below 0x3c: whatever number format reads them, its scales are small and finite. */
+static void bench_init(struct bench *b, uint64_t *seed)
+{
+    for (int i = 0; i < MOST_BYTES; i++)
+        b->source[i] = (uint8_t)(test_random(seed) % 0x3c);
+    for (int i = 0; i < TILE_MAX * COLS; i++)
+        b->x[i] = test_uniform(seed);
+}
+
+static void *buffer(size_t bytes)
+{
+    void *p = mem_alloc(1, bytes ? bytes : 1);
+    assert_non_null(p);
+    return p;
+}
+
+/* Packed weights and activations for b->how. */
+static void prepare(struct bench *b, struct matrix_how how, struct matrix *m, void **act)
+{
+    struct err err;
+    assert_int_equal(matrix_init(m, b->format, ROWS, COLS, b->source, how, &err), 0);
+    m->packed = buffer(m->packed_bytes);
+    matrix_pack_rows(m, 0, ROWS);
+    struct act_shape s = matrix_act_shape(m, b->tokens);
+    *act = buffer(act_bytes(&s));
+    act_pack(&s, *act, b->x, COLS, 0, b->tokens);
+}
+
+static void run_plain_c(struct bench *b)
+{
+    struct matrix m;
+    struct matrix_how how = {ISA_C, b->how.mode};
+    void *act, *scratch = buffer(matrix_scratch_bytes(b->format, COLS, how));
+    prepare(b, how, &m, &act);
+    struct matrix_job job = {act, b->tokens, b->expected, ROWS, scratch};
+    matrix_mul(&m, &job, 0, ROWS);
+    mem_free(scratch);
+    mem_free(act);
+    mem_free(m.packed);
+}
+
+/* Calls the core; with `expand` on the two groups taken apart. */
+static void run_core(struct bench *b, core_fn *core, expand_fn *expand)
+{
+    struct matrix m;
+    void *act;
+    prepare(b, b->how, &m, &act);
+    bool exact = matrix_act_kind(b->format, b->how) == ACT_TILED;
+    size_t scales = exact ? 0 : scales_plane_bytes(codecs[b->format]->scales, COLS / 32);
+    uint8_t *values = buffer((size_t)2 * PANEL_BLOCKS * PANEL_VALUES);
+    float *factors = buffer((size_t)2 * PANEL_BLOCKS * 5 * MATRIX_GROUP * sizeof *factors);
+    struct core c = {.act = act, .out = b->found, .out_stride = ROWS, .rows = ROWS};
+    c.blocks = exact ? COLS : COLS / 32;
+    for (int g = 0; g < 2; g++) {
+        const uint8_t *group = m.packed + (size_t)g * m.group_bytes;
+        c.scales[g] = group;
+        c.values[g] = group + scales;
+        if (!expand)
+            continue;
+        uint8_t *v = values + (size_t)g * PANEL_BLOCKS * PANEL_VALUES;
+        float *f = factors + (size_t)g * PANEL_BLOCKS * 5 * MATRIX_GROUP;
+        expand(group, COLS / 32, 0, COLS / 32, v, f);
+        c.values[g] = v;
+        c.scales[g] = (const uint8_t *)f;
+    }
+    core(&c);
+    mem_free(values);
+    mem_free(factors);
+    mem_free(act);
+    mem_free(m.packed);
+}
+
+static int checked;
+
+/* The cores of one format, which are there for every number of tokens that a tile may have. */
+static void check_cores(struct bench *b, core_fn *const *cores, expand_fn *expand, const char *path)
+{
+    const struct matrix_ops *ops = matrix_ops(b->how.isa);
+    int most = ops->tile[matrix_act_kind(b->format, b->how)];
+    char what[80];
+    snprintf(what, sizeof what, "%s %s %s", isa_name(b->how.isa), path,
+             format_infos[b->format].name);
+    if (!cores)
+        fail_msg("%s: there are no cores", what);
+    for (int n = 1; n <= TILE_MAX; n++) {
+        if (!cores[n] != (n > most))
+            fail_msg("%s: a core for %d tokens; tiles have %d at most", what, n, most);
+        if (!cores[n])
+            continue;
+        b->tokens = n;
+        run_plain_c(b);
+        run_core(b, cores[n], expand);
+        if (memcmp(b->found, b->expected, (size_t)n * ROWS * sizeof(float)))
+            fail_msg("%s, %d tokens: not the bits of plain C", what, n);
+        checked++;
+    }
+}
+
+static void check_format(struct bench *b, enum format_id f, enum isa level)
+{
+    const struct matrix_ops *ops = matrix_ops(level);
+    b->format = f;
+    b->how = (struct matrix_how){level, MATRIX_INT8};
+    if (codecs[f]->values == VALUES_FLOAT) {
+        check_cores(b, ops->floats[f], NULL, "float");
+        return;
+    }
+    assert_non_null(ops->expand[f]);
+    check_cores(b, ops->panel[0][f], ops->expand[f], "panel");
+    if (ops->direct[f])
+        check_cores(b, ops->direct[f], NULL, "direct");
+    b->how.mode = MATRIX_INT16;
+    check_cores(b, ops->panel[1][f], ops->expand[f], "wide panel");
+}
+
+static void every_matrix_kernel_gives_the_bits_of_plain_c(void **state)
+{
+    (void)state;
+    static struct bench b;
+    uint64_t seed = test_seed();
+    bench_init(&b, &seed);
+    for (int level = ISA_C + 1; level <= (int)cpu_isa(); level++) {
+        checked = 0;
+        for (int f = 0; f < FORMAT_COUNT; f++)
+            if (format_known((enum format_id)f))
+                check_format(&b, (enum format_id)f, (enum isa)level);
+        printf("%s: %d cores checked one by one\n", isa_name((enum isa)level), checked);
+    }
+}
+
+/* The levels of this kind of CPU that this machine cannot run, so that nobody takes them for tested. */
+static void levels_that_cannot_run_are_named(void **state)
+{
+    (void)state;
+    for (int level = (int)cpu_isa() + 1; level < ISA_COUNT; level++)
+        printf("%s: %s lacks it; neither tested nor timed here\n", isa_name((enum isa)level),
+               cpu_name());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_slot_is_empty),
+        cmocka_unit_test(every_matrix_kernel_gives_the_bits_of_plain_c),
+        cmocka_unit_test(levels_that_cannot_run_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
