@@ -293,6 +293,16 @@ static void mul_panels(const struct pass *p, int row0, int row1)
     }
 }
 
+/* NULL: for so many tokens it is better to take the weights apart first. With 16 bits a panel is
+ * read twice as often, and pays from the second tile on. */
+static core_fn *const *direct_cores(const struct pass *p, enum act_kind kind)
+{
+    int tiles = (p->job->tokens + p->width - 1) / p->width;
+    if (kind == ACT_INT16)
+        return tiles == 1 ? p->ops->wide[p->m->format] : NULL;
+    return tiles <= p->ops->direct_tiles ? p->ops->direct[p->m->format] : NULL;
+}
+
 static void kernel_mul(const struct matrix *m, const struct matrix_job *job, int row0, int row1)
 {
     struct act_shape s = matrix_act_shape(m, job->tokens);
@@ -305,9 +315,8 @@ static void kernel_mul(const struct matrix *m, const struct matrix_job *job, int
         return;
     }
     p.k_bytes = act_record_bytes(s.kind);
-    p.cores = p.ops->direct[m->format];
-    bool few = (job->tokens + p.width - 1) / p.width <= p.ops->direct_tiles;
-    if (s.kind == ACT_INT8 && p.cores && few) {
+    p.cores = direct_cores(&p, s.kind);
+    if (p.cores) {
         size_t scales = scales_plane_bytes(codecs[m->format]->scales, m->cols / 32);
         mul_direct(&p, row0, row1, scales, m->cols / 32);
         return;

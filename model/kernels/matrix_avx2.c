@@ -324,7 +324,7 @@ INLINE void core(const struct core *c, const struct shape s)
                                .wide = wide_,                                                      \
                                .tokens = n});                                                      \
     }
-#define DIRECT_CORE(n, name, steps_, values_, scales_, flavour_, bias_)                            \
+#define DIRECT_CORE(n, name, steps_, values_, scales_, flavour_, bias_, wide_)                     \
     static void name##_##n(const struct core *c)                                                   \
     {                                                                                              \
         core(c, (struct shape){.steps = steps_,                                                    \
@@ -332,6 +332,7 @@ INLINE void core(const struct core *c, const struct shape s)
                                .scales = scales_,                                                  \
                                .flavour = flavour_,                                                \
                                .bias = bias_,                                                      \
+                               .wide = wide_,                                                      \
                                .tokens = n});                                                      \
     }
 #define ENTRY(n, name, ...) [n] = name##_##n,
@@ -342,8 +343,10 @@ INLINE void core(const struct core *c, const struct shape s)
     static core_fn *const name[TILE_MAX + 1] = {TOKENS(ENTRY, name, )};                            \
     static core_fn *const wide_##name[TILE_MAX + 1] = {TOKENS(ENTRY, wide_##name, )};
 #define DIRECT_CORES(name, ...)                                                                    \
-    TOKENS(DIRECT_CORE, name, __VA_ARGS__)                                                         \
-    static core_fn *const name[TILE_MAX + 1] = {TOKENS(ENTRY, name, )};
+    TOKENS(DIRECT_CORE, name, __VA_ARGS__, false)                                                  \
+    TOKENS(DIRECT_CORE, wide_##name, __VA_ARGS__, true)                                            \
+    static core_fn *const name[TILE_MAX + 1] = {TOKENS(ENTRY, name, )};                            \
+    static core_fn *const wide_##name[TILE_MAX + 1] = {TOKENS(ENTRY, wide_##name, )};
 
 /* name, steps, flavour, bias */
 PANEL_CORES(panel_q4_0, 8, FLAVOUR_PLAIN, 8)
@@ -441,6 +444,14 @@ EXPANSIONS(EXPAND)
         [FORMAT_TQ2_0] = prefix##panel_tq,                                                         \
     }
 
+#define DIRECT(prefix)                                                                             \
+    {                                                                                              \
+        [FORMAT_Q4_0] = prefix##direct_q4_0, [FORMAT_Q4_1] = prefix##direct_q4_1,                  \
+        [FORMAT_Q5_0] = prefix##direct_q5_0, [FORMAT_Q5_1] = prefix##direct_q5_1,                  \
+        [FORMAT_Q8_0] = prefix##direct_q8_0, [FORMAT_Q4_K] = prefix##direct_q4_k,                  \
+        [FORMAT_Q5_K] = prefix##direct_q5_k, [FORMAT_Q6_K] = prefix##direct_q6_k                   \
+    }
+
 const struct matrix_ops matrix_ops_avx2 = {
     .tile = {[ACT_INT8] = 4, [ACT_INT16] = 4, [ACT_TILED] = 6},
     .direct_tiles = 8,
@@ -464,17 +475,8 @@ const struct matrix_ops matrix_ops_avx2 = {
             [FORMAT_TQ2_0] = expand_tq,
         },
     .panel = {PANELS(), PANELS(wide_)},
-    .direct =
-        {
-            [FORMAT_Q4_0] = direct_q4_0,
-            [FORMAT_Q4_1] = direct_q4_1,
-            [FORMAT_Q5_0] = direct_q5_0,
-            [FORMAT_Q5_1] = direct_q5_1,
-            [FORMAT_Q8_0] = direct_q8_0,
-            [FORMAT_Q4_K] = direct_q4_k,
-            [FORMAT_Q5_K] = direct_q5_k,
-            [FORMAT_Q6_K] = direct_q6_k,
-        },
+    .direct = DIRECT(),
+    .wide = DIRECT(wide_),
     .floats =
         {
             [FORMAT_F32] = floats_f32_avx2,

@@ -307,7 +307,7 @@ INLINE void core(const struct core *c, const struct shape s)
                                .groups = GROUPS(n),                                                \
                                .tokens = n});                                                      \
     }
-#define DIRECT_CORE(n, name, values_, scales_, flavour_, bias_, table_)                            \
+#define DIRECT_CORE(n, name, values_, scales_, flavour_, bias_, table_, wide_)                     \
     static void name##_##n(const struct core *c)                                                   \
     {                                                                                              \
         core(c, (struct shape){.values = values_,                                                  \
@@ -315,6 +315,7 @@ INLINE void core(const struct core *c, const struct shape s)
                                .flavour = flavour_,                                                \
                                .bias = bias_,                                                      \
                                .table = table_,                                                    \
+                               .wide = wide_,                                                      \
                                .groups = 1,                                                        \
                                .tokens = n});                                                      \
     }
@@ -323,7 +324,10 @@ INLINE void core(const struct core *c, const struct shape s)
 #define CORES(kind, tokens, name, ...)                                                             \
     tokens(kind, name,                                                                             \
            __VA_ARGS__) static core_fn *const name[TILE_MAX + 1] = {tokens(ENTRY, name, )};
-#define DIRECT_CORES(name, ...) CORES(DIRECT_CORE, TOKENS, name, __VA_ARGS__)
+/* Of 8 and of 16 bits. */
+#define DIRECT_CORES(name, ...)                                                                    \
+    CORES(DIRECT_CORE, TOKENS, direct_##name, __VA_ARGS__, false)                                  \
+    CORES(DIRECT_CORE, FEW_TOKENS, direct_wide_##name, __VA_ARGS__, true)
 
 CORES(PANEL_CORE, TOKENS, panel_plain, FLAVOUR_PLAIN, false)
 CORES(PANEL_CORE, TOKENS, panel_min, FLAVOUR_MIN, false)
@@ -334,20 +338,19 @@ CORES(PANEL_CORE, FEW_TOKENS, wide_min, FLAVOUR_MIN, true)
 CORES(PANEL_CORE, FEW_TOKENS, wide_half, FLAVOUR_HALF, true)
 CORES(PANEL_CORE, FEW_TOKENS, wide_half_min, FLAVOUR_HALF_MIN, true)
 
-DIRECT_CORES(direct_q4_0, VALUES_4, SCALES_F16, FLAVOUR_PLAIN, 8, NULL)
-DIRECT_CORES(direct_q4_1, VALUES_4, SCALES_F16_MIN, FLAVOUR_MIN, 0, NULL)
-DIRECT_CORES(direct_q5_0, VALUES_5, SCALES_F16, FLAVOUR_PLAIN, 16, NULL)
-DIRECT_CORES(direct_q5_1, VALUES_5, SCALES_F16_MIN, FLAVOUR_MIN, 0, NULL)
-DIRECT_CORES(direct_q8_0, VALUES_8, SCALES_F16, FLAVOUR_PLAIN, 128, NULL)
-DIRECT_CORES(direct_q4_k, VALUES_4, SCALES_K_MIN, FLAVOUR_MIN, 0, NULL)
-DIRECT_CORES(direct_q5_k, VALUES_5, SCALES_K_MIN, FLAVOUR_MIN, 0, NULL)
-DIRECT_CORES(direct_q6_k, VALUES_6, SCALES_K16, FLAVOUR_HALF, 32, NULL)
-DIRECT_CORES(direct_q2_k, VALUES_2, SCALES_K16_MIN, FLAVOUR_HALF_MIN, 0, NULL)
-DIRECT_CORES(direct_q3_k, VALUES_3, SCALES_K16, FLAVOUR_HALF, 4, NULL)
-DIRECT_CORES(direct_iq4_nl, VALUES_TABLE, SCALES_F16, FLAVOUR_PLAIN, 0,
-             codecs[FORMAT_IQ4_NL]->table)
-DIRECT_CORES(direct_iq4_xs, VALUES_TABLE, SCALES_K, FLAVOUR_PLAIN, 0, codecs[FORMAT_IQ4_XS]->table)
-DIRECT_CORES(direct_mxfp4, VALUES_TABLE, SCALES_BF16, FLAVOUR_PLAIN, 0, codecs[FORMAT_MXFP4]->table)
+DIRECT_CORES(q4_0, VALUES_4, SCALES_F16, FLAVOUR_PLAIN, 8, NULL)
+DIRECT_CORES(q4_1, VALUES_4, SCALES_F16_MIN, FLAVOUR_MIN, 0, NULL)
+DIRECT_CORES(q5_0, VALUES_5, SCALES_F16, FLAVOUR_PLAIN, 16, NULL)
+DIRECT_CORES(q5_1, VALUES_5, SCALES_F16_MIN, FLAVOUR_MIN, 0, NULL)
+DIRECT_CORES(q8_0, VALUES_8, SCALES_F16, FLAVOUR_PLAIN, 128, NULL)
+DIRECT_CORES(q4_k, VALUES_4, SCALES_K_MIN, FLAVOUR_MIN, 0, NULL)
+DIRECT_CORES(q5_k, VALUES_5, SCALES_K_MIN, FLAVOUR_MIN, 0, NULL)
+DIRECT_CORES(q6_k, VALUES_6, SCALES_K16, FLAVOUR_HALF, 32, NULL)
+DIRECT_CORES(q2_k, VALUES_2, SCALES_K16_MIN, FLAVOUR_HALF_MIN, 0, NULL)
+DIRECT_CORES(q3_k, VALUES_3, SCALES_K16, FLAVOUR_HALF, 4, NULL)
+DIRECT_CORES(iq4_nl, VALUES_TABLE, SCALES_F16, FLAVOUR_PLAIN, 0, codecs[FORMAT_IQ4_NL]->table)
+DIRECT_CORES(iq4_xs, VALUES_TABLE, SCALES_K, FLAVOUR_PLAIN, 0, codecs[FORMAT_IQ4_XS]->table)
+DIRECT_CORES(mxfp4, VALUES_TABLE, SCALES_BF16, FLAVOUR_PLAIN, 0, codecs[FORMAT_MXFP4]->table)
 
 /* ---- panels ---- */
 
@@ -429,6 +432,15 @@ EXPANSIONS(EXPAND)
         [FORMAT_TQ2_0] = plain,                                                                    \
     }
 
+#define DIRECT(prefix)                                                                             \
+    {                                                                                              \
+        [FORMAT_Q4_0] = prefix##q4_0, [FORMAT_Q4_1] = prefix##q4_1, [FORMAT_Q5_0] = prefix##q5_0,  \
+        [FORMAT_Q5_1] = prefix##q5_1, [FORMAT_Q8_0] = prefix##q8_0, [FORMAT_Q2_K] = prefix##q2_k,  \
+        [FORMAT_Q3_K] = prefix##q3_k, [FORMAT_Q4_K] = prefix##q4_k, [FORMAT_Q5_K] = prefix##q5_k,  \
+        [FORMAT_Q6_K] = prefix##q6_k, [FORMAT_IQ4_NL] = prefix##iq4_nl,                            \
+        [FORMAT_IQ4_XS] = prefix##iq4_xs, [FORMAT_MXFP4] = prefix##mxfp4                           \
+    }
+
 const struct matrix_ops matrix_ops_avx512 = {
     .tile = {[ACT_INT8] = 8, [ACT_INT16] = 4, [ACT_TILED] = 12},
     .direct_tiles = INT_MAX,
@@ -453,22 +465,8 @@ const struct matrix_ops matrix_ops_avx512 = {
         },
     .panel = {PANELS(panel_plain, panel_min, panel_half, panel_half_min),
               PANELS(wide_plain, wide_min, wide_half, wide_half_min)},
-    .direct =
-        {
-            [FORMAT_Q4_0] = direct_q4_0,
-            [FORMAT_Q4_1] = direct_q4_1,
-            [FORMAT_Q5_0] = direct_q5_0,
-            [FORMAT_Q5_1] = direct_q5_1,
-            [FORMAT_Q8_0] = direct_q8_0,
-            [FORMAT_Q4_K] = direct_q4_k,
-            [FORMAT_Q5_K] = direct_q5_k,
-            [FORMAT_Q6_K] = direct_q6_k,
-            [FORMAT_Q2_K] = direct_q2_k,
-            [FORMAT_Q3_K] = direct_q3_k,
-            [FORMAT_IQ4_NL] = direct_iq4_nl,
-            [FORMAT_IQ4_XS] = direct_iq4_xs,
-            [FORMAT_MXFP4] = direct_mxfp4,
-        },
+    .direct = DIRECT(direct_),
+    .wide = DIRECT(direct_wide_),
     .floats =
         {
             [FORMAT_F32] = floats_f32_avx512,

@@ -36,6 +36,7 @@ struct matrix_ops {
     expand_fn *expand[FORMAT_COUNT];
     core_fn *const *panel[2][FORMAT_COUNT]; /* by ACT_INT8, ACT_INT16: [tokens] */
     core_fn *const *direct[FORMAT_COUNT];   /* ACT_INT8, from the packed groups: [tokens] */
+    core_fn *const *wide[FORMAT_COUNT];     /* ACT_INT16, the same; for one tile only */
     core_fn *const *floats[FORMAT_COUNT];   /* ACT_TILED: [tokens] */
 };
 
