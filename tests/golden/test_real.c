@@ -28,12 +28,13 @@ static bool left_out(const char *name)
     return getenv("ROPEWALK_TEST_SHORT") && strcmp(name, "numbers");
 }
 
-static void open_model(struct runner *r, const char *kernels, enum kv_type kv)
+static void open_model(struct runner *r, const char *kernels, enum kv_type kv, int activation_bits)
 {
     const struct model_options options = {.path = model_path,
                                           .window = -1,
                                           .kernels = kernels,
                                           .kv = kv_type_name(kv),
+                                          .activation_bits = activation_bits,
                                           .threads = 2,
                                           .context = 2048};
     runner_open(r, &options, (size_t)256 << 20);
@@ -114,7 +115,7 @@ static void token_ids_are_equal(void **state)
     json_t *text;
     struct runner r;
     (void)state;
-    open_model(&r, "auto", KV_F16);
+    open_model(&r, "auto", KV_F16, 8);
     json_object_foreach(json_object_get(answers, "cases"), name, text)
     {
         if (left_out(name))
@@ -142,7 +143,7 @@ static void exact_path_is_within_a_thousandth(void **state)
     json_t *text;
     struct runner r;
     (void)state;
-    open_model(&r, "float", KV_F32);
+    open_model(&r, "float", KV_F32, 8);
     json_object_foreach(json_object_get(answers, "cases"), name, text)
     {
         if (left_out(name))
@@ -164,7 +165,7 @@ static void default_path_is_no_further_than_the_peer(void **state)
     struct runner r;
     double mine = 0, peer = 0;
     (void)state;
-    open_model(&r, "auto", KV_F16);
+    open_model(&r, "auto", KV_F16, 8);
     json_object_foreach(json_object_get(answers, "cases"), name, text)
     {
         if (left_out(name))
@@ -185,12 +186,29 @@ static void default_path_is_no_further_than_the_peer(void **state)
     runner_close(&r);
 }
 
+static void sixteen_bits_are_within_two_thousandths(void **state)
+{
+    const char *name;
+    json_t *text;
+    struct runner r;
+    (void)state;
+    open_model(&r, "auto", KV_F32, 16);
+    json_object_foreach(json_object_get(answers, "cases"), name, text)
+    {
+        struct distance d = compare_text(&r, text);
+        printf("%-10s 16 bits: mean %.5f, most %.2g\n", name, d.mean, d.most);
+        assert_true(d.mean <= 2e-3);
+    }
+    runner_close(&r);
+}
+
 static int run(const char *variable, const char *file)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(token_ids_are_equal),
         cmocka_unit_test(exact_path_is_within_a_thousandth),
         cmocka_unit_test(default_path_is_no_further_than_the_peer),
+        cmocka_unit_test(sixteen_bits_are_within_two_thousandths),
     };
     char path[4096];
     model_path = getenv(variable);
