@@ -77,6 +77,9 @@ enum kv_miss {
     KV_MISS_COUNT
 };
 
+/* "never_seen" ... a word for metrics and answers. */
+const char *kv_miss_name(enum kv_miss miss);
+
 struct kv_match {
     int tokens; /* leading positions that need not be computed (some may still be in production) */
     enum kv_miss miss;

@@ -98,6 +98,15 @@ int kv_match(struct kv_seq *s, const int32_t *tokens, int limit)
     return matched;
 }
 
+const char *kv_miss_name(enum kv_miss miss)
+{
+    static const char *const names[KV_MISS_COUNT] = {
+        [KV_MISS_NONE] = "none", [KV_MISS_NEVER] = "never_seen", [KV_MISS_EVICTED] = "evicted",
+        [KV_MISS_SALT] = "salt", [KV_MISS_WINDOW] = "window",    [KV_MISS_SHORT] = "too_short",
+    };
+    return names[miss];
+}
+
 enum kv_miss kv_miss_reason(const struct kv_seq *s, const int32_t *tokens, int n, int limit,
                             int matched)
 {

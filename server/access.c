@@ -3,6 +3,7 @@
 #include "generation.h"
 #include "json_out.h"
 #include "log.h"
+#include "siphash.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -65,7 +66,7 @@ static bool same(const char *given, size_t n, const char *key)
     return difference == 0;
 }
 
-bool access_key_ok(const struct server *s, const struct exchange *ex)
+bool access_key_ok(const struct server *s, struct exchange *ex)
 {
     const struct server_config *c = s->config;
     const char *given = exchange_header(ex, "Authorization");
@@ -83,6 +84,8 @@ bool access_key_ok(const struct server *s, const struct exchange *ex)
         ok |= same(given, n, c->api_keys[i]);
     for (int i = 0; i < s->file_keys.n; i++)
         ok |= same(given, n, s->file_keys.keys[i]);
+    if (ok)
+        ex->tenant = siphash(s->salt_key, given, n);
     return ok;
 }
 

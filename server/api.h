@@ -18,6 +18,7 @@ void native_answer(struct exchange *ex); /* sends what _work left in ex->reply *
 void health_answer(struct exchange *ex);
 void ready_answer(struct exchange *ex);
 void metrics_answer(struct exchange *ex);
+void debug_kv_work(struct exchange *ex);
 
 void page_answer(struct exchange *ex); /* the page at / and its files */
 

@@ -6,7 +6,7 @@
 
 /* A step: every running sequence's next token and chunks of prompts, in one batch. */
 
-#define LEAST_PROMPT_BUDGET 32
+#define LEAST_PROMPT_BUDGET 8
 
 /* ---- the batch ---- */
 
@@ -336,9 +336,12 @@ static void end_full(struct engine *e)
 
 /* ---- speed ---- */
 
+/* What turns out slower than thought is believed sooner than what turns out faster: a step that is
+ * too long is felt, one that is too short is not. */
 static double smooth(double old, double now)
 {
-    return old > 0 ? 0.8 * old + 0.2 * now : now;
+    double weight = now > old ? 0.5 : 0.1;
+    return old > 0 ? old + weight * (now - old) : now;
 }
 
 /* A step of decodes alone tells their cost; what a step with prompts takes longer is the prompts'.

@@ -45,6 +45,7 @@ struct exchange {
     char *path;                /* without the query */
     bool head;                 /* answer without a body */
     char id[FRONT_ID_BYTES];   /* X-Request-Id */
+    uint64_t tenant;           /* told by its API key; 0: no keys are used */
     char *origin;              /* what Access-Control-Allow-Origin says, or NULL */
     char allow[48];            /* what Allow says: the path has other methods */
     struct api_error error;    /* status set: refuse */
@@ -207,7 +208,8 @@ bool guard_check(struct exchange *ex, const char *method, const char *version);
 int access_start(struct server *s, struct err *err);
 void access_stop(struct server *s);
 void access_reload(struct server *s); /* log file and key file, on SIGHUP */
-bool access_key_ok(const struct server *s, const struct exchange *ex);
+/* Whether it may ask; then ex->tenant says whose it is. */
+bool access_key_ok(const struct server *s, struct exchange *ex);
 bool access_origin_ok(const struct server *s, const char *origin, const char *host);
 bool access_host_ok(const struct server *s, const char *host); /* NULL: none given */
 void access_log(const struct exchange *ex);

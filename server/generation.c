@@ -266,6 +266,7 @@ static void note(struct generation *g, const struct job_event *e)
         queue_leave(g);
         g->started = true;
         prompt_of(g, e)->cached_tokens = e->cached_tokens;
+        prompt_of(g, e)->miss = e->miss;
         break;
     case JOB_PROMPT:
         break;

@@ -25,6 +25,7 @@ struct generation_options {
     bool stream, include_usage, continuous_usage;
     bool echo, logprobs, token_ids, tokens_as_ids, prompt_logprobs;
     bool show_special;
+    bool cache_info;                     /* the answer says why no more of a prompt was cached */
     int candidates_wanted;               /* n; the job makes request.candidates of each prompt */
     int64_t prompt_tokens, asked_tokens; /* all prompts; max_tokens as asked, -1: none */
 };
@@ -35,6 +36,7 @@ struct generation_prompt {
     size_t text_bytes;
     size_t characters; /* of the text as its tokens spell it: where the answer's offsets begin */
     int cached_tokens;
+    enum kv_miss miss;                /* why not more */
     struct job_event *events, **last; /* JOB_PROMPT */
     int tokens_seen;                  /* in them */
 };

@@ -41,9 +41,9 @@ struct job_request {
     int prompt_logprobs; /* the same for prompt tokens */
     uint64_t salt;       /* whose cached prefixes may be shared */
     uint64_t tenant;     /* whose share of the steps it is paid from */
-    bool shift; /* at the context's end go on with the first `keep` tokens and the latest half */
-    int keep;
-    int priority;       /* lower is earlier */
+    bool shift;   /* at the context's end go on with the first `keep` tokens and the latest half */
+    int keep;     /* -1: the prompt */
+    int priority; /* lower is earlier */
     double max_seconds; /* 0: no limit */
 };
 #define JOB_NO_LOGPROBS (-2)

@@ -218,6 +218,11 @@ static void add_split_metrics(const struct metrics_view *v, struct strbuf *out)
     add_head(out, "counter", name, "Prompt tokens by where their keys and values came from.");
     add_labelled(v, out, name, "source", "local_compute", (double)v->engine.prompt_computed_tokens);
     add_labelled(v, out, name, "source", "local_cache_hit", (double)v->engine.prompt_cached_tokens);
+    name = "ropewalk:prefix_cache_misses_total";
+    add_head(out, "counter", name, "Prompts by the reason why no more of them was cached.");
+    for (int i = KV_MISS_NONE + 1; i < KV_MISS_COUNT; i++)
+        add_labelled(v, out, name, "reason", kv_miss_name((enum kv_miss)i),
+                     (double)v->engine.misses[i]);
     name = "vllm:admission_rejections_total";
     add_head(out, "counter", name, "Requests refused before the engine.");
     add_labelled(v, out, name, "reason", "queue_full", (double)v->server->metrics.rejected_full);

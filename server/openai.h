@@ -26,6 +26,8 @@ struct openai_request {
     const json_t *dry_breakers, *stop_token_ids, *allowed_token_ids, *bad_words;
     bool include_stop, ignore_eos, skip_special, return_token_ids, tokens_as_ids;
     const json_t *add_special; /* bool or NULL: not given */
+    bool context_shift, return_cache_info;
+    int64_t n_keep; /* -1: the whole prompt */
     int64_t truncate_prompt, priority;
     double max_time;
     /* chat */

@@ -358,9 +358,19 @@ static int fill_limits(const struct fill *f, bool chat)
     if (r->min_tokens > 0 && asked >= 0 && r->min_tokens > asked)
         return api_invalid(f->e, "min_tokens", "it is greater than max_tokens, which is %lld",
                            (long long)asked);
-    if (r->cache_salt)
-        f->job->salt = siphash(f->g->server->salt_key, r->cache_salt, strlen(r->cache_salt));
     return 0;
+}
+
+/* Tenants pay from their own shares and never see each other's prefixes; within a tenant a salt
+ * parts them further. */
+static void fill_tenant(const struct fill *f)
+{
+    const char *salt = f->r->cache_salt;
+    uint64_t key[2] = {f->g->server->salt_key[0], f->g->server->salt_key[1]};
+    f->job->tenant = f->job->salt = f->g->exchange->tenant;
+    key[1] ^= f->job->tenant;
+    if (salt)
+        f->job->salt = siphash(key, salt, strlen(salt));
 }
 
 /* ---- names ---- */
@@ -428,6 +438,9 @@ static void fill_options(const struct fill *f)
     o->token_ids = f->r->return_token_ids;
     o->tokens_as_ids = f->r->tokens_as_ids;
     o->show_special = f->job->special = !f->r->skip_special;
+    o->cache_info = f->r->return_cache_info;
+    f->job->shift = f->r->context_shift;
+    f->job->keep = (int)f->r->n_keep;
 }
 
 int openai_check_model(struct generation *g, const struct openai_request *r, struct api_error *e)
@@ -441,6 +454,7 @@ int openai_fill(struct generation *g, const struct openai_request *r, bool chat,
 {
     const struct fill f = {g, &g->job->request, r, &g->job->arena, e};
     fill_options(&f);
+    fill_tenant(&f);
     fill_sampling(&f);
     if (fill_stream(&f) || fill_candidates(&f, chat) || fill_limits(&f, chat) || fill_stop(&f) ||
         fill_bias(&f) || fill_breakers(&f) || fill_bad_words(&f) || fill_logprobs(&f, chat))

@@ -21,6 +21,16 @@ void openai_head(const struct generation *g, const char *object, struct strbuf *
     json_out_text(out, g->server->fingerprint);
 }
 
+/* Of several prompts the first that could have had more tells why. */
+static void add_miss(const struct generation *g, struct strbuf *out)
+{
+    enum kv_miss miss = KV_MISS_NONE;
+    for (int i = 0; i < g->job->request.n_prompts && miss == KV_MISS_NONE; i++)
+        miss = g->prompts[i].miss;
+    strbuf_adds(out, ",\"cache_miss_reason\":");
+    json_out_text(out, miss == KV_MISS_NONE ? NULL : kv_miss_name(miss));
+}
+
 void openai_usage(const struct generation *g, struct strbuf *out)
 {
     int64_t cached = 0, prompt = g->options.prompt_tokens;
@@ -34,6 +44,8 @@ void openai_usage(const struct generation *g, struct strbuf *out)
     json_out_int(out, prompt + g->completion_tokens);
     strbuf_adds(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
     json_out_int(out, cached);
+    if (g->options.cache_info)
+        add_miss(g, out);
     strbuf_adds(out, "}}");
 }
 

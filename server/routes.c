@@ -15,6 +15,7 @@ const struct route routes[] = {
     {"GET", "/health", ROUTE_PUBLIC | ROUTE_PROBE, NULL, health_answer},
     {"GET", "/v1/health", ROUTE_PUBLIC | ROUTE_PROBE, NULL, health_answer},
     {"GET", "/readyz", ROUTE_PUBLIC | ROUTE_PROBE, NULL, ready_answer},
+    {"GET", "/debug/kv", 0, debug_kv_work, native_answer},
     {"GET", "/metrics", ROUTE_METRICS | ROUTE_PROBE, NULL, metrics_answer},
     {"GET", "/", ROUTE_PUBLIC | ROUTE_PAGE, NULL, page_answer},
     {"GET", "/page/", ROUTE_PUBLIC | ROUTE_PAGE | ROUTE_PREFIX, NULL, page_answer},

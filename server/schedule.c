@@ -138,7 +138,10 @@ int sched_prompt_budget(double target_ms, double step_ms_without, double ms_per_
         return most;
     if (!(ms_per_prompt_token > 0))
         return least;
-    double tokens = (target_ms - step_ms_without) / ms_per_prompt_token;
+    double room_ms = target_ms - step_ms_without;
+    if (room_ms < step_ms_without)
+        room_ms = step_ms_without;
+    double tokens = room_ms / ms_per_prompt_token;
     if (!(tokens > least))
         return least;
     return tokens >= most ? most : (int)tokens;

@@ -55,8 +55,10 @@ int sched_victim(const struct sched_seq *seqs, int n, int needy);
 int sched_next(const double *turns, const int *running, int n);
 
 /* Prompt tokens for a step so that the gap between two tokens of a running stream stays near
- * target_ms, given the measured cost (0: not known yet, which gives `least`). At least `least`, at
- * most `most`, which goes first, whatever was measured. */
+ * target_ms, given the measured cost (0: not known yet, which gives `least`): they get what the
+ * step takes less than that without them, and no less than half of the step's time, so that who
+ * waits for a prompt waits at most twice as long for the others. At least `least`, at most `most`,
+ * which goes first, whatever was measured. */
 int sched_prompt_budget(double target_ms, double step_ms_without, double ms_per_prompt_token,
                         int least, int most);
 

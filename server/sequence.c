@@ -123,6 +123,8 @@ int sequence_reusable(const struct sequence *s)
 void sequence_shift(struct sequence *s, int context)
 {
     int keep = s->request->job->request.keep;
+    if (keep < 0)
+        keep = s->prompt_n;
     if (keep > context / 2)
         keep = context / 2;
     int latest = (context - keep) / 2;

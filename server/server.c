@@ -166,6 +166,8 @@ int server_create(const struct server_config *config, struct server **out, struc
     s->gone_epoll = s->spare_fd = s->access_fd = -1;
     for (int i = 0; i < FRONT_REFUSED; i++)
         s->refused[i] = -1;
+    s->tokenizer = model_tokenizer(config->model);
+    s->chat_template = model_chat_template(config->model, &s->template_error);
     s->created = (int64_t)time(NULL);
     front_random(s->salt_key, sizeof s->salt_key);
     snprintf(s->fingerprint, sizeof s->fingerprint, "ropewalk-%.30s",
@@ -206,8 +208,6 @@ static void stop(struct server *s)
 int server_run(struct server *s, struct engine *engine, struct err *err)
 {
     s->engine = engine;
-    s->tokenizer = model_tokenizer(s->config->model);
-    s->chat_template = model_chat_template(s->config->model, &s->template_error);
     if (conn_watch_start(s, err) || httpd_start(s, err) || drain_start(s, err) ||
         listen_start(s, err)) {
         stop(s);

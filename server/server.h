@@ -43,6 +43,7 @@ struct server_config {
     const char *api_key_file;  /* one key a line; read again on SIGHUP */
     bool open_metrics;         /* /metrics needs no key */
     bool page;                 /* the page at /, whose files need no key */
+    bool debug_texts;          /* /debug/kv shows what prompts say */
     const char *cors_origins;  /* comma-separated list, or "*"; NULL: pages from this computer */
     const char *allowed_hosts; /* comma-separated names accepted in Host besides localhost and IP
                                   addresses */
@@ -81,6 +82,11 @@ extern const struct server_config server_config_default;
 size_t server_connection_bytes(const struct server_config *config);
 
 int server_create(const struct server_config *config, struct server **out, struct err *err);
+/* What prompts of several tenants begin with: the text of a file, or the chat of one with JSON
+ * messages, as far as the model's template renders it. To be called before the engine has the
+ * cache. */
+int server_public_prefix(const struct server *s, const char *path, struct kv_cache *cache,
+                         struct err *err);
 /* The port of the first TCP socket, 0 when there is none. */
 int server_port(const struct server *s);
 /* Any thread; arg is the struct server. */

@@ -9,8 +9,6 @@
 
 /* `ropewalk serve FILE`: the engine behind the HTTP front end. */
 
-#define ITL_TARGET_MS 100
-
 struct serve {
     const struct settings *settings;
     struct session session;
@@ -69,6 +67,7 @@ static struct server_config front_config(struct serve *s)
     c.api_key_file = t->api_key_file;
     c.open_metrics = t->open_metrics;
     c.page = t->page;
+    c.debug_texts = t->debug_texts;
     c.cors_origins = join(&s->cors, &t->cors_origins);
     c.allowed_hosts = join(&s->hosts, &t->allowed_hosts);
     c.max_logprobs = t->max_logprobs;
@@ -99,14 +98,19 @@ static int start(struct serve *s, struct err *err)
     rc = session_load(&s->session, 0, err);
     if (rc)
         return rc;
+    for (int i = 0; i < s->settings->public_prefix.n && rc == 0; i++)
+        rc = server_public_prefix(s->server, s->settings->public_prefix.items[i], s->session.cache,
+                                  err);
+    if (rc)
+        return rc;
     const struct engine_config config = {
         .model = s->session.model,
         .cache = s->session.cache,
         .pool = s->session.pool,
         .most_sequences = s->settings->parallel,
         .most_queued = s->settings->max_queue,
-        .itl_target_ms = ITL_TARGET_MS,
         .lookup = s->settings->lookup,
+        .itl_target_ms = s->settings->itl_target_ms,
         .nice = s->session.nice,
         .notify = server_notify,
         .notify_arg = s->server,

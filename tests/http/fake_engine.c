@@ -471,3 +471,9 @@ void engine_stats(struct engine *e, struct engine_stats *out)
     out->tokens_per_second_decode = 100;
     pthread_mutex_unlock(&e->lock);
 }
+
+json_t *engine_debug(struct engine *e, bool texts)
+{
+    (void)e;
+    return json_pack("{s:b}", "texts", texts);
+}

@@ -20,7 +20,7 @@ enum {
 _Static_assert(sizeof(struct attn_ops) == ATTN_SLOTS * sizeof(slot_fn *), "compare it, count it");
 _Static_assert(sizeof(struct vec_ops) == VEC_SLOTS * sizeof(slot_fn *), "compare it, count it");
 _Static_assert(sizeof(struct matrix_ops) ==
-                   4 * sizeof(int) + (2 + 5 * FORMAT_COUNT) * sizeof(slot_fn *),
+                   4 * sizeof(int) + (2 + 6 * FORMAT_COUNT) * sizeof(slot_fn *),
                "check it below, count it");
 
 static void no_slot_is_empty(void **state)
@@ -163,6 +163,8 @@ static void check_format(struct bench *b, enum format_id f, enum isa level)
         check_cores(b, ops->direct[f], NULL, "direct");
     b->how.mode = MATRIX_INT16;
     check_cores(b, ops->panel[1][f], ops->expand[f], "wide panel");
+    if (ops->wide[f])
+        check_cores(b, ops->wide[f], NULL, "wide direct");
 }
 
 static void every_matrix_kernel_gives_the_bits_of_plain_c(void **state)

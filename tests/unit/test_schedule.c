@@ -608,9 +608,12 @@ static void the_budget_fills_the_gap_between_tokens(void **state)
     (void)state;
     assert_int_equal(sched_prompt_budget(100, 20, 0.5, 32, 512), 160);
     assert_int_equal(sched_prompt_budget(100, 20, 0.1, 32, 512), 512);
-    assert_int_equal(sched_prompt_budget(100, 99, 0.5, 32, 512), 32);
-    assert_int_equal(sched_prompt_budget(100, 500, 0.5, 32, 512), 32);
+    assert_int_equal(sched_prompt_budget(100, 0, 4, 32, 512), 32);
     assert_int_equal(sched_prompt_budget(0, 0, 0.5, 32, 512), 32);
+    /* half of the time at least, when the others alone take up the gap */
+    assert_int_equal(sched_prompt_budget(100, 60, 0.5, 32, 512), 120);
+    assert_int_equal(sched_prompt_budget(100, 99, 0.5, 32, 512), 198);
+    assert_int_equal(sched_prompt_budget(100, 300, 2, 32, 512), 150);
     /* not measured yet: the first stream is not to be the one that finds out */
     assert_int_equal(sched_prompt_budget(100, 20, 0, 32, 512), 32);
 }
