@@ -229,8 +229,8 @@ static int read_kernels(const struct model_options *o, struct matrix_how *how, s
     int level = isa_from_name(name);
     if (level < 0)
         return err_set(err, ERR_ARG,
-                       "there are no kernels named \"%s\" for this kind of CPU; there are %s",
-                       name, kernel_names);
+                       "there are no kernels named \"%s\" for this kind of CPU; there are %s", name,
+                       kernel_names);
     if (level > (int)how->isa)
         return err_set(err, ERR_UNSUPPORTED,
                        "this CPU (%s) cannot run the %s kernels; it can run %s", cpu_name(), name,

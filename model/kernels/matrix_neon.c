@@ -172,18 +172,17 @@ INLINE void dots(int32x4_t (*sum)[MOST], const uint8_t *values, const uint8_t *a
     int8x16_t a[MOST];
     UNROLL for (int t = 0; t < s->tokens; t++)
         a[t] = vld1q_s8(record_at(act, t, s)->q + plane + 16 * half);
-    UNROLL for (int j = 0; j < 4; j++)
-        UNROLL for (int v = 0; v < n; v++)
-        {
-            int8x16_t w = quad(values + 16 * v, 4 * half + j, s);
-            UNROLL for (int t = 0; t < s->tokens; t++) sum[v][t] = dot(sum[v][t], w, a[t], j);
-        }
+    UNROLL for (int j = 0; j < 4; j++) UNROLL for (int v = 0; v < n; v++)
+    {
+        int8x16_t w = quad(values + 16 * v, 4 * half + j, s);
+        UNROLL for (int t = 0; t < s->tokens; t++) sum[v][t] = dot(sum[v][t], w, a[t], j);
+    }
 }
 
 INLINE void clear(int32x4_t (*sum)[MOST], int n, int tokens)
 {
-    UNROLL for (int v = 0; v < n; v++)
-        UNROLL for (int t = 0; t < tokens; t++) sum[v][t] = vdupq_n_s32(0);
+    UNROLL for (int v = 0; v < n; v++) UNROLL for (int t = 0; t < tokens; t++)
+        sum[v][t] = vdupq_n_s32(0);
 }
 
 /* The integers of halves [first, last): with 16-bit activations 255 * high + low. */
@@ -194,9 +193,8 @@ INLINE void integers(int32x4_t (*sum)[MOST], const uint8_t *values, const uint8_
     UNROLL for (int half = first; half < last; half++) dots(sum, values, act, 0, half, n, s);
     if (!s->wide)
         return;
-    UNROLL for (int v = 0; v < n; v++)
-        UNROLL for (int t = 0; t < s->tokens; t++)
-            sum[v][t] = vmulq_s32(sum[v][t], vdupq_n_s32(ACT_PLANE));
+    UNROLL for (int v = 0; v < n; v++) UNROLL for (int t = 0; t < s->tokens; t++)
+        sum[v][t] = vmulq_s32(sum[v][t], vdupq_n_s32(ACT_PLANE));
     UNROLL for (int half = first; half < last; half++) dots(sum, values, act, 32, half, n, s);
 }
 
@@ -390,8 +388,7 @@ EXPANSIONS(EXPAND)
 
 const struct matrix_ops matrix_ops_neon = {
     .tile = {[ACT_INT8] = 4, [ACT_INT16] = 4, [ACT_TILED] = 6},
-    .direct_tiles = 4, /* not timed: as the registers of a wide core and the work of taking apart
-                          suggest */
+    .direct_tiles = 2, /* not timed */
     .act_row = {act_row8_neon, act_row16_neon},
     .expand =
         {

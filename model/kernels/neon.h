@@ -30,7 +30,8 @@ INLINE float32x4_t bfloat_floats(const uint8_t *p)
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)p), 16));
 }
 
-/* Rows of the group that exist, for one token; the accumulators of the others go to a spare place. */
+/* Rows of the group that exist, for one token; the accumulators of the others go to a spare place.
+ */
 INLINE void load_acc(float32x4_t (*acc)[MOST], const struct core *c, int g, int tokens)
 {
     int rows = c->rows - 16 * g;
@@ -40,8 +41,8 @@ INLINE void load_acc(float32x4_t (*acc)[MOST], const struct core *c, int g, int 
         const float *from = c->out + (size_t)t * c->out_stride + 16 * g;
         if (c->more && rows < MATRIX_GROUP)
             from = memcpy(spare, from, (size_t)rows * sizeof *from);
-        UNROLL for (int v = 0; v < VECTORS; v++)
-            acc[v][t] = c->more ? vld1q_f32(from + 4 * v) : vdupq_n_f32(0);
+        UNROLL for (int v = 0; v < VECTORS; v++) acc[v][t] = c->more ? vld1q_f32(from + 4 * v)
+                                                                     : vdupq_n_f32(0);
     }
 }
 

@@ -180,7 +180,8 @@ static void every_matrix_kernel_gives_the_bits_of_plain_c(void **state)
     }
 }
 
-/* The levels of this kind of CPU that this machine cannot run, so that nobody takes them for tested. */
+/* The levels of this kind of CPU that this machine cannot run, so that nobody takes them for
+ * tested. */
 static void levels_that_cannot_run_are_named(void **state)
 {
     (void)state;

@@ -29,8 +29,7 @@ static void old_kernels_are_replaced(void **state)
     const char *level = isa_name(cpu_isa());
     if (strcmp(level, "avx2") && strcmp(level, "avx512"))
         skip();
-    assert_string_equal(better_than("Prescott"),
-                        strcmp(level, "avx2") ? "SkylakeX" : "Haswell");
+    assert_string_equal(better_than("Prescott"), strcmp(level, "avx2") ? "SkylakeX" : "Haswell");
     setenv("OPENBLAS_CORETYPE", "Prescott", 1); /* somebody wants it so */
     assert_null(blas_better_core());
 }
