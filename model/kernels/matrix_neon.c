@@ -388,8 +388,7 @@ EXPANSIONS(EXPAND)
 
 const struct matrix_ops matrix_ops_neon = {
     .tile = {[ACT_INT8] = 4, [ACT_INT16] = 4, [ACT_TILED] = 6},
-    .direct_tiles = 4, /* not timed: as the registers of a wide core and the work of taking apart
-                          suggest */
+    .direct_tiles = 2, /* not timed */
     .act_row = {act_row8_neon, act_row16_neon},
     .expand =
         {

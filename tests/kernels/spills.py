@@ -19,6 +19,7 @@ SYMBOL = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 LINE = re.compile(r"^\s*([0-9a-f]+):\s+(\S+)\s*(.*)$")
 JUMP = re.compile(r"^(j\w+|b\.\w+|b|cbn?z|tbn?z)$")
 TARGET = re.compile(r"\b([0-9a-f]+) <")
+WORK = re.compile(r"fmadd|maddubs|pdpbusd|^sdot$|^fmla$")  # what a kernel is there to do
 FRAME = re.compile(r"%rsp,%rbp|\bmov\s+x29, sp")
 
 
@@ -41,13 +42,16 @@ def functions(objdump, path):
 
 
 def innermost_loops(body):
-    """Ranges of addresses that end with a jump back to their start and hold no other such range."""
+    """Ranges of addresses that end with a jump back to their start, do some of the work and hold no
+    other such range."""
     start = body[0][0]
+    work = [address for address, mnemonic, _ in body if WORK.search(mnemonic)]
     loops = set()
     for address, mnemonic, operands in body:
         target = JUMP.match(mnemonic) and TARGET.search(operands)
-        if target and start <= int(target.group(1), 16) <= address:
-            loops.add((int(target.group(1), 16), address))
+        low = int(target.group(1), 16) if target else address
+        if start <= low < address and any(low <= w <= address for w in work):
+            loops.add((low, address))
     return [a for a in loops
             if not any(a != b and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
 

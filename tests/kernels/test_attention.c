@@ -334,7 +334,7 @@ static void assert_near_naive(const struct world *w, const float *out)
 static void run_agrees_with_naive_attention(void **state)
 {
     (void)state;
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < test_rounds(24); i++) {
         struct world w;
         world_random(&w, ONE_OF(1, 2, 31, 32, 33, 65, 200, 600));
         float *out = world_run(&w, 0, ONE_OF(7, 64, 512), 2);
@@ -365,7 +365,7 @@ static void run_takes_latent_shapes(void **state)
 static void run_gives_the_same_bits_at_every_level(void **state)
 {
     (void)state;
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < test_rounds(24); i++) {
         struct world w;
         world_random(&w, ONE_OF(1, 33, 100, 300, 600));
         attn_set_isa(ISA_C);
@@ -388,7 +388,7 @@ static void run_gives_the_same_bits_for_any_span_and_threads(void **state)
 {
     (void)state;
     static const int steps[] = {1, 7, 64, 512};
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < test_rounds(12); i++) {
         struct world w;
         world_random(&w, ONE_OF(40, 300, 550, 1100));
         int first = w.n > 300 ? w.n - 70 : 0;
@@ -409,7 +409,7 @@ static void run_gives_the_same_bits_in_company(void **state)
 {
     (void)state;
     enum { SEQUENCES = 6 };
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < test_rounds(6); i++) {
         struct world w[SEQUENCES];
         struct attn_span spans[SEQUENCES];
         struct attn_shape shape = random_shape();
@@ -437,7 +437,7 @@ static void run_gives_the_same_bits_in_company(void **state)
 static void run_leaves_blocks_before_the_window_alone(void **state)
 {
     (void)state;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < test_rounds(8); i++) {
         struct world w;
         struct attn_shape shape = random_shape();
         shape.window = ONE_OF(1, 31, 32, 33, 64, 530);
@@ -517,7 +517,7 @@ static void run_honours_strides(void **state)
 static void store_is_a_function_of_the_position(void **state)
 {
     (void)state;
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < test_rounds(12); i++) {
         struct world w;
         world_random(&w, 32);
         memset(w.blocks[0], 0, w.block_bytes + w.offset);
@@ -548,7 +548,7 @@ static void assert_stored(const struct world *w, const float *x, const float *st
 static void store_rounds_once(void **state)
 {
     (void)state;
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < test_rounds(16); i++) {
         struct world w;
         world_random(&w, 40);
         world_store(&w, 0, 40);
@@ -719,14 +719,14 @@ static void kernels_equal_plain_c(void **state)
     attn_ops_fill(&c, ISA_C);
     for (int level = 1; level <= (int)cpu_isa(); level++) {
         attn_ops_fill(&ops, (enum isa)level);
-        for (int i = 0; i < 400; i++)
+        for (int i = 0; i < test_rounds(400); i++)
             compare_slots(&c, &ops, (enum kv_type)(i % KV_TYPE_COUNT), isa_name((enum isa)level));
     }
 }
 
 static void compare_merge(const struct attn_ops *c, const struct attn_ops *ops, const char *what)
 {
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; i < test_rounds(50); i++) {
         int n = 16 * range(1, 20);
         rows_init(&ref_rows, 1);
         got_rows = ref_rows;
@@ -764,7 +764,7 @@ static void conversions_equal_plain_c(void **state)
     attn_ops_fill(&c, ISA_C);
     for (int level = 1; level <= (int)cpu_isa(); level++) {
         attn_ops_fill(&ops, (enum isa)level);
-        for (int i = 0; i < 20000; i++) {
+        for (int i = 0; i < test_rounds(20000); i++) {
             float x[64];
             uint16_t a[65], b[65];
             int n = range(1, 64);
@@ -788,7 +788,7 @@ static void exp_equals_plain_c(void **state)
     attn_ops_fill(&c, ISA_C);
     for (int level = 1; level <= (int)cpu_isa(); level++) {
         attn_ops_fill(&ops, (enum isa)level);
-        for (int i = 0; i < 20000; i++) {
+        for (int i = 0; i < test_rounds(20000); i++) {
             float a[71], b[71];
             int n = range(0, 70);
             for (int k = 0; k <= n; k++) {
@@ -818,7 +818,7 @@ static void exp_is_within_about_one_ulp(void **state)
 {
     (void)state;
     double worst = 0;
-    for (int i = 0; i < 2000000; i++) {
+    for (int i = 0; i < test_rounds(2000000); i++) {
         float x = test_uniform(&rng) * (i % 2 ? 88.5f : 1.0f);
         if (x < -87.33f)
             continue;

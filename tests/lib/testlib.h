@@ -16,6 +16,10 @@ uint64_t test_random(uint64_t *state);
 /* Uniform in [-1, 1). */
 float test_uniform(uint64_t *state);
 
+/* Rounds of a test of random cases: `full`, or a sixth of them in the short form
+ * (ROPEWALK_TEST_SHORT), which is for builds that run slowly. */
+int test_rounds(int full);
+
 /* A whole file (zero-terminated; free(3)), or NULL. */
 char *test_read(const char *path, size_t *bytes);
 
