@@ -2,6 +2,7 @@
 
 #include "blas.h"
 #include "forward.h"
+#include "measure.h"
 #include "mem.h"
 #include "plan.h"
 #include "vocab.h"
@@ -18,6 +19,8 @@ struct model {
     struct chat_template *chat;
     struct err chat_err; /* why there is no chat template */
     uint8_t *packed;     /* all packed matrices, one after another */
+    size_t packed_bytes;
+    struct pool *pool; /* NULL: not loaded */
     struct forward *forward;
 };
 
@@ -192,6 +195,7 @@ int model_load(struct model *m, struct pool *pool, void (*progress)(void *arg, d
                            weights_path(m->weights), l.at);
         mem_use_huge_pages(l.base, l.at);
         m->packed = l.base;
+        m->packed_bytes = l.at;
         l.total = l.at;
         l.at = 0;
         visit_matrices(&m->plan, load_matrix, &l);
@@ -200,6 +204,7 @@ int model_load(struct model *m, struct pool *pool, void (*progress)(void *arg, d
      * prompt waits for the disk. */
     weights_read_in(m->plan.embedding.source,
                     m->plan.embedding.source_stride * (size_t)m->plan.embedding.rows);
+    m->pool = pool;
     attn_set_isa(m->plan.how.isa);
     return forward_create(&m->plan, pool, &m->forward, err);
 }
@@ -212,4 +217,36 @@ int model_step(struct model *m, const struct batch *batch)
 void model_logits(struct model *m, const int *rows, int n, float *out)
 {
     forward_logits(m->forward, rows, n, out);
+}
+
+/* ---- measuring ---- */
+
+struct matrix_list {
+    struct matrix **items;
+    int n;
+};
+
+static void list_matrix(void *arg, struct matrix *m)
+{
+    struct matrix_list *list = arg;
+    if (list->items)
+        list->items[list->n] = m;
+    list->n++;
+}
+
+int model_measure(struct model *m, struct model_ceilings *best, model_speed_fn *report, void *arg,
+                  struct err *err)
+{
+    struct matrix_list list = {NULL, 0};
+    const struct model_measuring how = {m->plan.how.isa, m->pool, m->packed,
+                                        m->packed_bytes, report,  arg};
+    visit_matrices(&m->plan, list_matrix, &list);
+    list.items = calloc((size_t)list.n, sizeof *list.items);
+    if (!list.items)
+        return err_set(err, ERR_NOMEM, "no memory for a list of matrices");
+    list.n = 0;
+    visit_matrices(&m->plan, list_matrix, &list);
+    int rc = measure_kernels(&how, list.items, list.n, best, err);
+    free(list.items);
+    return rc;
 }

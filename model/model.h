@@ -293,4 +293,26 @@ int model_step(struct model *m, const struct batch *batch);
 #define MODEL_LOGIT_ROWS 16
 void model_logits(struct model *m, const int *rows, int n, float *out);
 
+/* ---- how fast its kernels are here ---- */
+
+/* All products of one number format with so many tokens. A second: multiplications and additions,
+ * and bytes of weights as they lie in memory. */
+struct model_speed {
+    const char *format;
+    int tokens;
+    double weights, operations, bytes;
+};
+typedef void model_speed_fn(void *arg, const struct model_speed *speed);
+
+/* What the pool's threads reach with nothing else to do: the kernels' own multiplication on
+ * registers (0: this level does not say), and reading the weights. A second. */
+struct model_ceilings {
+    double operations, bytes;
+};
+
+/* Measures a loaded model between steps; takes seconds. Reports every format with several numbers
+ * of tokens. */
+int model_measure(struct model *m, struct model_ceilings *best, model_speed_fn *report, void *arg,
+                  struct err *err);
+
 #endif

@@ -444,6 +444,24 @@ EXPANSIONS(EXPAND)
         [FORMAT_TQ2_0] = prefix##panel_tq,                                                         \
     }
 
+/* ---- the ceiling: Q4's two instructions ---- */
+
+static double peak(int rounds)
+{
+    enum { CHAINS = 10 };
+    __m256i sum[CHAINS], w = _mm256_set1_epi32(rounds), a = w;
+    UNROLL for (int i = 0; i < CHAINS; i++) sum[i] = w;
+    for (int n = 0; n < rounds; n++) {
+        PIN(a); /* else the product is made once */
+        UNROLL for (int i = 0; i < CHAINS; i++)
+        {
+            sum[i] = _mm256_add_epi16(sum[i], _mm256_maddubs_epi16(w, a));
+            PIN(sum[i]);
+        }
+    }
+    return CHAINS * 64.0;
+}
+
 #define DIRECT(prefix)                                                                             \
     {                                                                                              \
         [FORMAT_Q4_0] = prefix##direct_q4_0, [FORMAT_Q4_1] = prefix##direct_q4_1,                  \
@@ -483,4 +501,5 @@ const struct matrix_ops matrix_ops_avx2 = {
             [FORMAT_F16] = floats_f16_avx2,
             [FORMAT_BF16] = floats_bf16_avx2,
         },
+    .peak = peak,
 };

@@ -421,6 +421,22 @@ INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8
     }
 EXPANSIONS(EXPAND)
 
+/* ---- the ceiling ---- */
+
+static double peak(int rounds)
+{
+    enum { CHAINS = 12 }; /* more than the latency asks for */
+    __m512i sum[CHAINS], w = _mm512_set1_epi32(rounds), a = w;
+    UNROLL for (int i = 0; i < CHAINS; i++) sum[i] = w;
+    for (int n = 0; n < rounds; n++)
+        UNROLL for (int i = 0; i < CHAINS; i++)
+        {
+            sum[i] = _mm512_dpbusd_epi32(sum[i], w, a);
+            __asm__ volatile("" : "+v"(sum[i]));
+        }
+    return CHAINS * 128.0;
+}
+
 /* ---- the table ---- */
 
 #define PANELS(plain, min, half, half_min)                                                         \
@@ -473,4 +489,5 @@ const struct matrix_ops matrix_ops_avx512 = {
             [FORMAT_F16] = floats_f16_avx512,
             [FORMAT_BF16] = floats_bf16_avx512,
         },
+    .peak = peak,
 };

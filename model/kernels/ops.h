@@ -38,6 +38,9 @@ struct matrix_ops {
     core_fn *const *direct[FORMAT_COUNT];   /* ACT_INT8, from the packed groups: [tokens] */
     core_fn *const *wide[FORMAT_COUNT];     /* ACT_INT16, the same; for one tile only */
     core_fn *const *floats[FORMAT_COUNT];   /* ACT_TILED: [tokens] */
+    /* Multiplies as the integer cores do, on registers alone, `rounds` times; how many
+     * multiplications and additions a round is. NULL: cannot say. */
+    double (*peak)(int rounds);
 };
 
 #define ISA(id, name, needs) extern const struct matrix_ops matrix_ops_##name;

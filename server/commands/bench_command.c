@@ -242,6 +242,61 @@ static int measure_all(struct bench *b, struct err *err)
     return rc;
 }
 
+/* ---- kernels ---- */
+
+static double percent(double x, double of)
+{
+    return of > 0 ? 100 * x / of : 0;
+}
+
+static void keep_speed(void *arg, const struct model_speed *r)
+{
+    json_array_append_new(arg, json_pack("{s:s, s:i, s:f, s:f, s:f}", "format", r->format, "tokens",
+                                         r->tokens, "weights", r->weights, "gops",
+                                         r->operations * 1e-9, "gb_per_second", r->bytes * 1e-9));
+}
+
+static void print_speeds(const struct bench *b, const struct model_ceilings *best)
+{
+    size_t i;
+    json_t *row;
+    printf("%s, %d threads: at best %.0f GOP/s on registers, %.1f GB/s of weights read "
+           "(a format whose matrices fit in the caches is read faster)\n%-8s %8s "
+           "%10s %10s %6s %10s %6s\n",
+           cpu_name(), b->session.threads, best->operations * 1e-9, best->bytes * 1e-9, "format",
+           "tokens", "M weights", "GOP/s", "%", "GB/s", "%");
+    json_array_foreach(b->rows, i, row)
+    {
+        double gops = json_real_value(json_object_get(row, "gops"));
+        double gbs = json_real_value(json_object_get(row, "gb_per_second"));
+        printf("%-8s %8d %10.1f %10.1f %6.0f %10.1f %6.0f\n",
+               json_string_value(json_object_get(row, "format")),
+               (int)json_integer_value(json_object_get(row, "tokens")),
+               json_real_value(json_object_get(row, "weights")) * 1e-6, gops,
+               percent(gops * 1e9, best->operations), gbs, percent(gbs * 1e9, best->bytes));
+    }
+}
+
+static int measure_kernels(struct bench *b, struct err *err)
+{
+    struct model_ceilings best;
+    int rc = model_measure(b->session.model, &best, keep_speed, b->rows, err);
+    if (rc)
+        return rc;
+    if (!b->settings->json) {
+        print_speeds(b, &best);
+        return 0;
+    }
+    json_t *all = json_pack("{s:s, s:s, s:i, s:f, s:f, s:O}", "model",
+                            model_plan(b->session.model)->name, "cpu", cpu_name(), "threads",
+                            b->session.threads, "most_gops", best.operations * 1e-9,
+                            "most_gb_per_second", best.bytes * 1e-9, "kernels", b->rows);
+    json_dumpf(all, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(all);
+    return 0;
+}
+
 static int run(struct bench *b, struct err *err)
 {
     int rc = session_open(&b->session, b->settings, err);
@@ -249,6 +304,8 @@ static int run(struct bench *b, struct err *err)
         rc = session_load(&b->session, 0, err);
     if (rc)
         return rc;
+    if (b->settings->kernels_only)
+        return measure_kernels(b, err);
     const struct model_plan *p = model_plan(b->session.model);
     b->logits = mem_alloc(MODEL_LOGIT_ROWS * (size_t)p->vocabulary, sizeof *b->logits);
     if (!b->logits)

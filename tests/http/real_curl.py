@@ -54,7 +54,7 @@ def test_old_and_new_protocols():
 
 
 def test_long_and_chunked_bodies():
-    long = json.dumps({"prompt": "sea", "max_tokens": 1, "user": "x" * (2 << 20)})
+    long = json.dumps({"prompt": "sea", "max_tokens": 1, "user": "x" * (1 << 19)})
     with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
         f.write(long)
         f.flush()

@@ -137,6 +137,14 @@ static bool is_idle(const struct engine_stats *st)
     return st->running == 0 && st->waiting == 0;
 }
 
+void rig_wait_ring(struct rig *r)
+{
+    uint64_t rings = rings_of(r);
+    struct engine_stats st = rig_stats(r);
+    if (!is_idle(&st))
+        wait_ring(r, rings);
+}
+
 void rig_check_idle(struct rig *r)
 {
     rig_wait(r, is_idle);

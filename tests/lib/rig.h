@@ -39,6 +39,8 @@ void rig_close(struct rig *r);
  * there are. */
 void rig_check_idle(struct rig *r);
 struct engine_stats rig_stats(struct rig *r);
+/* Waits until the engine tells something, or is idle. */
+void rig_wait_ring(struct rig *r);
 /* Waits until it holds; the engine rings after each step that tells something. */
 void rig_wait(struct rig *r, bool (*holds)(const struct engine_stats *stats));
 

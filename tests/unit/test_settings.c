@@ -358,15 +358,15 @@ static void help_lists_what_the_command_takes(void **state)
     assert_int_equal(settings_command("no"), -1);
 }
 
+/* The list names the levels of every kind of CPU. */
 static void kernels_are_the_levels_there_are(void **state)
 {
-    struct strbuf words = {0};
     (void)state;
-    strbuf_adds(&words, "auto|float");
-    for (int i = 0; i < ISA_COUNT; i++)
-        strbuf_addf(&words, "|%s", isa_name((enum isa)i));
-    assert_string_equal(settings_rows[SETTING_kernels].value, words.data);
-    strbuf_finish(&words);
+    for (int i = 0; i < ISA_COUNT; i++) {
+        char word[32];
+        snprintf(word, sizeof word, "|%s", isa_name((enum isa)i));
+        assert_non_null(strstr(settings_rows[SETTING_kernels].value, word));
+    }
 }
 
 static void readme_has_the_table(void **state)
