@@ -231,6 +231,8 @@ static void problem_finish(struct problem *p)
 static bool check_level(enum isa level)
 {
     static bool known[ISA_COUNT], right[ISA_COUNT];
+    if (level >= ISA_COUNT) /* a build with plain C alone: the compiler wants to be told */
+        return false;
     if (known[level])
         return right[level];
     struct problem p;
