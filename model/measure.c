@@ -1,6 +1,6 @@
 #include "measure.h"
 
-#include "kernels/ops.h"
+#include "kernels/fetch.h"
 #include "mem.h"
 
 #include <stdlib.h>
@@ -63,7 +63,7 @@ static uint64_t read_lines(const uint8_t *p, size_t bytes)
 {
     uint64_t sum = 0, word;
     for (size_t i = 0; i + MEM_LINE <= bytes; i += MEM_LINE) {
-        __builtin_prefetch(p + i + FETCH_AHEAD, 0, 2); /* as the kernels do */
+        fetch_lines(p + i + FETCH_AHEAD, MEM_LINE, FETCH_TIMES); /* as the kernels do */
         memcpy(&word, p + i, sizeof word);
         sum += word;
     }

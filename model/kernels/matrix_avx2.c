@@ -1,4 +1,5 @@
 #include "kernels/avx2.h"
+#include "kernels/fetch.h"
 
 /* Products with AVX2: pairs of u8 weights times s8 activations are added in 16 bits as long as that
  * cannot overflow (a whole block of 4-bit weights), then in 32. A group of 16 rows is two halves of
@@ -281,27 +282,19 @@ INLINE void block(__m256 (*acc)[MOST], const uint8_t *values, const uint8_t *sca
     }
 }
 
-/* As in matrix_avx512.c. */
-INLINE void fetch(const uint8_t *group, int b, size_t ahead, const struct shape *s)
-{
-    const struct scales_layout *l = &scales_layouts[s->scales];
-    int bytes = values_bytes[s->values] + l->block_bytes + l->super_bytes / 8;
-    const char *p = (const char *)group + (size_t)b * (size_t)bytes + ahead;
-    UNROLL for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + i, _MM_HINT_T1);
-}
-
 /* The kernel: one group at a time, whole tile, all blocks. */
 INLINE void core(const struct core *c, const struct shape s)
 {
     size_t record = s.wide ? sizeof(struct act_block16) : sizeof(struct act_block);
     size_t step = s.panel ? PANEL_VALUES : (size_t)values_bytes[s.values];
+    int times = fetch_times(s.tokens, s.wide, 1);
     for (int g = 0; g < 2 && c->rows > 16 * g; g++) {
         __m256 acc[2][MOST];
         const uint8_t *values = c->values[g], *act = c->act;
         load_acc(acc, c, g, s.tokens);
         for (int b = 0; b < c->blocks; b++) {
             if (!s.panel && c->ahead)
-                fetch(c->scales[g], b, c->ahead, &s);
+                fetch_block(c->scales[g], b, c->ahead, s.values, s.scales, times);
             block(acc, values, c->scales[g], b, act, &s);
             values += step;
             act += (size_t)s.tokens * record;
@@ -396,7 +389,7 @@ INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8
                 _mm256_store_si256((__m256i *)(values + j * QUAD_BYTES + h * HALF_BYTES),
                                    quad(from + h * HALF_BYTES, j, &s));
         }
-        fetch(group, b, FETCH_AHEAD + plane, &s);
+        fetch_block(group, b, FETCH_AHEAD + plane, s.values, s.scales, 1);
         from += values_bytes[s.values];
         values += PANEL_VALUES;
         scales += 16 * (size_t)flavour_panel_scales[s.flavour];

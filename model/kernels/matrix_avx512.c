@@ -1,4 +1,5 @@
 #include "kernels/avx512.h"
+#include "kernels/fetch.h"
 
 #include <limits.h>
 
@@ -254,22 +255,12 @@ INLINE void block(__m512 (*acc)[TILE_MAX], const uint8_t *const *values,
         acc[g][t] = chain(acc[g][t], p[g][t], &f[g], record_at(act, t, record), s->flavour);
 }
 
-/* Fetches what lies `ahead` bytes behind block b of a group, were scales and values mixed: so the
- * fetches walk through memory without gaps. Into the second level: on Zen 4 the first has too few
- * places for lines on their way (14 GB/s against 24), and holds less than is fetched ahead. */
-INLINE void fetch(const uint8_t *group, int b, size_t ahead, const struct shape *s)
-{
-    const struct scales_layout *l = &scales_layouts[s->scales];
-    int bytes = values_bytes[s->values] + l->block_bytes + l->super_bytes / 8;
-    const char *p = (const char *)group + (size_t)b * (size_t)bytes + ahead;
-    UNROLL for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + i, _MM_HINT_T1);
-}
-
 /* The kernel: `groups` groups at a time, whole tile, all blocks. */
 INLINE void core(const struct core *c, const struct shape s)
 {
     size_t record = s.wide ? sizeof(struct act_block16) : sizeof(struct act_block);
     size_t step = s.panel ? PANEL_VALUES : (size_t)values_bytes[s.values];
+    int times = fetch_times(s.tokens, s.wide, s.values == VALUES_8 ? 4 : 2);
     for (int g0 = 0; g0 < 2 && c->rows > 16 * g0; g0 += s.groups) {
         __m512 acc[2][TILE_MAX];
         const uint8_t *values[2] = {c->values[g0], c->values[g0 + s.groups - 1]};
@@ -278,7 +269,8 @@ INLINE void core(const struct core *c, const struct shape s)
         load_acc(acc, c, g0, s.groups, s.tokens);
         for (int b = 0; b < c->blocks; b++) {
             if (!s.panel && c->ahead)
-                UNROLL for (int g = 0; g < s.groups; g++) fetch(scales[g], b, c->ahead, &s);
+                UNROLL for (int g = 0; g < s.groups; g++)
+                    fetch_block(scales[g], b, c->ahead, s.values, s.scales, times);
             block(acc, values, scales, b, act, &s);
             values[0] += step;
             values[1] += step;
@@ -384,7 +376,7 @@ INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8
                 q = _mm512_add_epi8(q, _mm512_set1_epi8(120));
             _mm512_store_si512(values + j * QUAD_BYTES, q);
         }
-        fetch(group, b, FETCH_AHEAD + plane, &s);
+        fetch_block(group, b, FETCH_AHEAD + plane, s.values, s.scales, 1);
         from += values_bytes[s.values];
         values += PANEL_VALUES;
         scales += n;

@@ -1,4 +1,5 @@
 #include "kernels/avx512.h"
+#include "kernels/fetch.h"
 
 /* Products of float weights and unrounded activations: one fma for each k. */
 
@@ -17,13 +18,14 @@ INLINE void float_core(const struct core *c, enum format_id format, int tokens)
     size_t step = format == FORMAT_F32 ? 64 : 32;
     const float *x = (const float *)c->act;
     const uint8_t *w0 = c->values[0], *w1 = c->values[1];
+    int times = fetch_times(tokens, false, format == FORMAT_F32 ? 4 : 2);
     __m512 acc[2][TILE_MAX];
     load_acc(acc, c, 0, 2, tokens);
     for (int k = 0; k < c->blocks; k++, w0 += step, w1 += step, x += tokens) {
         __m512 w[2] = {float_weights(w0, format), float_weights(w1, format)};
         if (c->ahead && (step == 64 || k % 2 == 0)) {
-            _mm_prefetch((const char *)w0 + c->ahead, _MM_HINT_T1);
-            _mm_prefetch((const char *)w1 + c->ahead, _MM_HINT_T1);
+            fetch_lines(w0 + c->ahead, MEM_LINE, times);
+            fetch_lines(w1 + c->ahead, MEM_LINE, times);
         }
         UNROLL for (int t = 0; t < tokens; t++) UNROLL for (int g = 0; g < 2; g++)
             acc[g][t] = _mm512_fmadd_ps(w[g], _mm512_set1_ps(x[t]), acc[g][t]);

@@ -1,3 +1,4 @@
+#include "kernels/fetch.h"
 #include "kernels/neon.h"
 
 /* Products with NEON's dot product: four s8 weights times four s8 activations into 32 bits, which
@@ -234,15 +235,6 @@ INLINE void block(float32x4_t (*acc)[MOST], const uint8_t *values, const uint8_t
     }
 }
 
-/* As in matrix_avx512.c. */
-INLINE void fetch(const uint8_t *group, int b, size_t ahead, const struct shape *s)
-{
-    const struct scales_layout *l = &scales_layouts[s->scales];
-    int bytes = values_bytes[s->values] + l->block_bytes + l->super_bytes / 8;
-    const uint8_t *p = group + (size_t)b * (size_t)bytes + ahead;
-    UNROLL for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
-}
-
 /* The kernel: one group at a time, whole tile, all blocks. As many vectors of rows at once as leave
  * room for all accumulators in 32 registers. */
 INLINE void core(const struct core *c, const struct shape s)
@@ -256,7 +248,7 @@ INLINE void core(const struct core *c, const struct shape s)
         load_acc(acc, c, g, s.tokens);
         for (int b = 0; b < c->blocks; b++) {
             if (!s.panel && c->ahead)
-                fetch(c->scales[g], b, c->ahead, &s);
+                fetch_block(c->scales[g], b, c->ahead, s.values, s.scales, 1);
             UNROLL for (int v = 0; v < VECTORS; v += n)
                 block(acc, values, c->scales[g], b, act, v, n, &s);
             values += step;
@@ -335,7 +327,7 @@ INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8
             UNROLL for (int j = 0; j < QUADS; j++)
                 vst1q_s8((int8_t *)values + j * QUAD_BYTES + 16 * v, quad(from + 16 * v, j, &s));
         }
-        fetch(group, b, FETCH_AHEAD + plane, &s);
+        fetch_block(group, b, FETCH_AHEAD + plane, s.values, s.scales, 1);
         from += values_bytes[s.values];
         values += PANEL_VALUES;
         scales += 16 * (size_t)flavour_panel_scales[s.flavour];
