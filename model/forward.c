@@ -40,10 +40,12 @@ struct forward {
     size_t worker_bytes;
     struct attn_span *spans; /* [most_tokens] */
     struct row *rows;        /* [most_tokens] */
+    int *kept;               /* [most_tokens]: see keep_wanted */
     struct claim *claims;    /* [threads] */
     /* the running step */
     const struct batch *batch;
     int tokens;
+    bool wanted_only; /* the others have been left behind */
 };
 
 /* Chunks of weights that a worker begins with: one run of memory, so that what it fetches ahead is
@@ -163,6 +165,7 @@ static void place_all(struct forward *f, struct layout *l)
     f->worker_scratch = place(l, f->worker_bytes * (size_t)f->threads);
     f->spans = place(l, (size_t)n * sizeof *f->spans);
     f->rows = place(l, (size_t)n * sizeof *f->rows);
+    f->kept = place(l, (size_t)n * sizeof *f->kept);
     f->claims = place(l, (size_t)f->threads * sizeof *f->claims);
 }
 
@@ -489,37 +492,74 @@ static void multiply_gate(struct forward *f, const struct layer *l)
 
 /* ---- a layer ---- */
 
+/* How many of an item's tokens are still computed: its last ones. */
+static int item_tokens(const struct forward *f, const struct batch_item *item)
+{
+    return f->wanted_only ? item->wanted : item->n;
+}
+
 static void run_attention(struct forward *f, const struct layer *l)
 {
     const struct attn_shape *a = &l->attn;
     size_t q_width = (size_t)(a->heads * a->key_size),
            out_width = (size_t)(a->heads * a->value_size);
     size_t t = 0;
+    int spans = 0;
     for (int i = 0; i < f->batch->n_items; i++) {
         const struct batch_item *item = &f->batch->items[i];
-        f->spans[i] = (struct attn_span){
+        int n = item_tokens(f, item);
+        if (n == 0)
+            continue;
+        f->spans[spans++] = (struct attn_span){
             .q = f->q + t * q_width,
             .out = f->mixed + t * out_width,
             .q_stride = q_width,
             .out_stride = out_width,
-            .n = item->n,
-            .position = item->position,
+            .n = n,
+            .position = item->position + item->n - n,
             .blocks = kv_seq_blocks(item->seq, l->group),
             .offset = l->offset,
         };
-        t += (size_t)item->n;
+        t += (size_t)n;
     }
-    attn_run(f->pool, a, f->spans, f->batch->n_items, f->attn_scratch);
+    attn_run(f->pool, a, f->spans, spans, f->attn_scratch);
 }
 
-static void attention_half(struct forward *f, const struct layer *l)
+/* In the last layer, once keys and values are stored: rows that nobody will ask for are left
+ * behind, and those that stay move together. kept: where each has gone. */
+static void keep_wanted(struct forward *f, const struct layer *l)
+{
+    size_t width = (size_t)f->p->width, q_width = (size_t)(l->attn.heads * l->attn.key_size);
+    int n = 0;
+    for (int t = 0; t < f->tokens; t++) {
+        const struct batch_item *item = &f->batch->items[f->rows[t].item];
+        f->kept[t] = n;
+        if (f->rows[t].token < item->n - item->wanted)
+            continue;
+        if (n < t) {
+            memcpy(f->x + (size_t)n * width, f->x + (size_t)t * width, width * sizeof *f->x);
+            memcpy(f->q + (size_t)n * q_width, f->q + (size_t)t * q_width, q_width * sizeof *f->q);
+        }
+        n++;
+    }
+    f->wanted_only = n < f->tokens;
+    f->tokens = n;
+}
+
+/* Queries, keys and values. */
+static void project(struct forward *f, const struct layer *l)
 {
     const struct attn_shape *a = &l->attn;
     const struct product qkv[] = {{&l->q, f->q}, {&l->k, f->k}, {&l->v, f->v}};
-    const struct product out = {&l->o, f->y};
     struct token_phase ph = {.layer = l};
     multiply(f, &f->in, qkv, 3);
     run_tokens(f, store_tokens, &ph, 2.0 * (a->heads + a->kv_heads) * a->key_size);
+}
+
+static void mix(struct forward *f, const struct layer *l)
+{
+    const struct product out = {&l->o, f->y};
+    struct token_phase ph = {.layer = l};
     run_attention(f, l);
     run_tokens(f, pack_mixed, &ph, 0.3 * f->mid.cols);
     multiply(f, &f->mid, &out, 1);
@@ -537,9 +577,18 @@ static void run_layer(struct forward *f, const struct layer *l, const struct nor
 {
     struct token_phase after_attention = {.post = &l->attn_post, .norm = &l->ffn_norm};
     struct token_phase after_ffn = {.post = &l->ffn_post, .norm = next};
-    if (f->p->arch->parallel)
-        after_attention.norm = NULL; /* the feed-forward reads the same input as the attention */
-    attention_half(f, l);
+    struct token_phase again = {.norm = &l->attn_norm};
+    project(f, l);
+    if (!next)
+        keep_wanted(f, l);
+    if (f->tokens == 0)
+        return;
+    if (f->p->arch->parallel) { /* the feed-forward reads the same input as the attention */
+        after_attention.norm = NULL;
+        if (f->wanted_only)
+            run_tokens(f, norm_tokens, &again, f->p->width);
+    }
+    mix(f, l);
     run_tokens(f, add_tokens, &after_attention, f->p->width);
     ffn_half(f, l);
     run_tokens(f, add_tokens, &after_ffn, f->p->width);
@@ -559,6 +608,7 @@ static void list_rows(struct forward *f, const struct batch *batch)
     }
     f->batch = batch;
     f->tokens = t;
+    f->wanted_only = false;
 }
 
 int forward_step(struct forward *f, const struct batch *batch)
@@ -583,7 +633,7 @@ void forward_logits(struct forward *f, const int *rows, int n, float *out)
     const struct product head = {&p->output, out};
     assert(n <= MODEL_LOGIT_ROWS);
     for (int i = 0; i < n; i++)
-        norm_row(f, &p->output_norm, f->x + (size_t)rows[i] * (size_t)p->width,
+        norm_row(f, &p->output_norm, f->x + (size_t)f->kept[rows[i]] * (size_t)p->width,
                  f->normed + (size_t)i * (size_t)p->width);
     int tokens = f->tokens;
     f->tokens = n;

@@ -275,6 +275,8 @@ struct batch_item {
     int n;
     int position; /* of tokens[0] */
     int variant;  /* of the whole sequence: see model_variant */
+    int wanted;   /* logits may be asked for of so many of its last tokens: the others need no more
+                     than keys and values of the last layer */
 };
 struct batch {
     const struct batch_item *items;
@@ -288,8 +290,8 @@ struct batch {
  * when *stop ended it. The caller commits the cache. */
 int model_step(struct model *m, const struct batch *batch);
 
-/* Logits of rows of the last step: rows[i] counts tokens through the batch's items in order. out:
- * [n][vocabulary]. n <= MODEL_LOGIT_ROWS. */
+/* Logits of rows of the last step: rows[i] counts tokens through the batch's items in order, and is
+ * one of those wanted. out: [n][vocabulary]. n <= MODEL_LOGIT_ROWS. */
 #define MODEL_LOGIT_ROWS 16
 void model_logits(struct model *m, const int *rows, int n, float *out);
 

@@ -90,6 +90,24 @@ static int count_decoders(const struct engine *e, int n)
     return decoders;
 }
 
+/* Whether the logits behind token j of its chunk will be read: to score the prompt, or to draw. */
+static bool wants_logits(const struct sequence *s, int j)
+{
+    int next = s->position + j + 1;
+    bool scores = next < s->prompt_n && s->scored < s->prompt_n && next >= s->scored;
+    bool draws = s->most > 0 && (next == s->n || (s->guessed && next > s->n));
+    return scores || draws;
+}
+
+/* Of its last so many tokens. */
+static int wanted(const struct sequence *s)
+{
+    int first = 0;
+    while (first < s->grant && !wants_logits(s, first))
+        first++;
+    return s->grant - first;
+}
+
 /* In the order of turns, so that whoever is preempted has not been put into the batch. */
 static int build_batch(struct engine *e)
 {
@@ -122,6 +140,7 @@ static int build_batch(struct engine *e)
             .n = s->grant,
             .position = s->position,
             .variant = s->variant,
+            .wanted = wanted(s),
         };
     }
     return items;
@@ -265,13 +284,9 @@ static int list_wants(struct engine *e)
     int n = 0;
     for (int i = 0; i < e->n_running; i++) {
         struct sequence *s = e->running[i];
-        for (int j = 0; j < s->grant; j++) {
-            int next = s->position + j + 1;
-            bool scores = next < s->prompt_n && s->scored < s->prompt_n && next >= s->scored;
-            bool draws = s->most > 0 && (next == s->n || (s->guessed && next > s->n));
-            if (scores || draws)
+        for (int j = 0; j < s->grant; j++)
+            if (wants_logits(s, j))
                 e->wants[n++] = (struct want){s, s->first_row + j, s->position + j};
-        }
     }
     return n;
 }

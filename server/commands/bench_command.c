@@ -75,7 +75,7 @@ static int append(struct bench *b, struct kv_seq *s, int n, struct err *err)
                 "the memory for keys and values is too small for this measurement; raise --memory");
             break;
         }
-        const struct batch_item item = {s, tokens, m, at, ANY_VARIANT};
+        const struct batch_item item = {s, tokens, m, at, ANY_VARIANT, .wanted = n == m};
         const struct batch batch = {.items = &item, .n_items = 1};
         model_step(b->session.model, &batch);
         kv_seq_commit(s, at + m);
@@ -94,7 +94,8 @@ static int decode_step(struct bench *b, struct kv_seq *const *seqs, int32_t *tok
     struct batch_item items[256];
     int vocabulary = model_plan(b->session.model)->vocabulary;
     for (int i = 0; i < n; i++) {
-        items[i] = (struct batch_item){seqs[i], &tokens[i], 1, kv_seq_length(seqs[i]), ANY_VARIANT};
+        items[i] = (struct batch_item){seqs[i],     &tokens[i], 1, kv_seq_length(seqs[i]),
+                                       ANY_VARIANT, .wanted = 1};
         int rc = kv_seq_extend(seqs[i], &tokens[i], 1);
         if (rc)
             return err_set(

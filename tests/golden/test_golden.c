@@ -62,7 +62,7 @@ static float *run_chunked(struct runner *r, int32_t *const *tokens, int sequence
     for (int at = 0; at < length; at += chunk) {
         int n = length - at < chunk ? length - at : chunk;
         for (int s = 0; s < sequences; s++)
-            items[s] = (struct batch_item){seqs[s], tokens[s] + at, n, at, variant};
+            items[s] = (struct batch_item){seqs[s], tokens[s] + at, n, at, variant, n};
         runner_step(r, items, sequences, some);
         for (int s = 0; s < sequences; s++)
             memcpy(all + ((size_t)s * (size_t)length + (size_t)at) * vocab,
@@ -72,6 +72,37 @@ static float *run_chunked(struct runner *r, int32_t *const *tokens, int sequence
         kv_seq_close(seqs[s]);
     free(some);
     return all;
+}
+
+/* Steps of which few logits are wanted, none at times, compute the same ones. */
+static void check_wanted(struct runner *r, const char *name, int32_t *const *tokens, int sequences,
+                         int length, const float *whole)
+{
+    enum { CHUNK = 5 };
+    struct kv_seq *seqs[8];
+    struct batch_item items[8];
+    size_t vocab = (size_t)r->vocabulary;
+    int variant = model_variant(model_plan(r->model), length);
+    float *some = calloc((size_t)sequences * CHUNK * vocab, sizeof *some);
+    for (int s = 0; s < sequences; s++)
+        seqs[s] = runner_seq(r, tokens[s], length);
+    for (int at = 0, n; at < length; at += n) {
+        n = length - at < CHUNK ? length - at : CHUNK;
+        for (int s = 0; s < sequences; s++)
+            items[s] = (struct batch_item){seqs[s], tokens[s] + at, n,
+                                           at,      variant,        (at + s) % (n + 1)};
+        runner_step(r, items, sequences, some);
+        const float *row = some;
+        for (int s = 0; s < sequences; row += (size_t)items[s++].wanted * vocab) {
+            size_t from = (size_t)(s * length + at + n - items[s].wanted);
+            if (memcmp(row, whole + from * vocab, (size_t)items[s].wanted * vocab * sizeof *row))
+                fail_msg("%s: the last %d logits of %d, wanted alone, have other bits", name,
+                         items[s].wanted, n);
+        }
+    }
+    for (int s = 0; s < sequences; s++)
+        kv_seq_close(seqs[s]);
+    free(some);
 }
 
 static int32_t *ids_of(const struct golden_tensor *t, int row)
@@ -117,13 +148,13 @@ static void check_greedy(struct runner *r, const char *name, const struct golden
     float *logits = calloc((size_t)n * (size_t)r->vocabulary, sizeof *logits);
     struct kv_seq *s = runner_seq(r, prompt, n);
     int variant = model_variant(model_plan(r->model), n);
-    struct batch_item item = {s, prompt, n, 0, variant};
+    struct batch_item item = {s, prompt, n, 0, variant, n};
     runner_step(r, &item, 1, logits);
     int32_t token = best(logits + (size_t)(n - 1) * (size_t)r->vocabulary, r->vocabulary);
     for (int i = 0; i < greedy.dim[0]; i++) {
         if (token != expected[i])
             fail_msg("%s: greedy token %d is %d, expected %d", name, i, token, expected[i]);
-        item = (struct batch_item){s, &token, 1, n + i, variant};
+        item = (struct batch_item){s, &token, 1, n + i, variant, 1};
         runner_step(r, &item, 1, logits);
         token = best(logits, r->vocabulary);
     }
@@ -184,6 +215,8 @@ static void check_case(const char *name, const char *kernels)
                      chunks[i]);
         free(parts);
     }
+    if (strcmp(kernels, "float"))
+        check_wanted(&r, name, tokens, sequences, length, whole);
     check_greedy(&r, name, &g, tokens[0], length);
     free(whole);
     runner_close(&r);
@@ -362,8 +395,8 @@ static void variants_run_in_one_batch(void **state)
         tokens[i] = 3 + i * 7 % 300;
     float *brief = run_prefix(&r, tokens, 20, 20), *extended = run_prefix(&r, tokens, 40, 40);
     float *both = calloc(60 * (size_t)r.vocabulary, sizeof *both);
-    struct batch_item items[] = {{runner_seq(&r, tokens, 20), tokens, 20, 0, 0},
-                                 {runner_seq(&r, tokens, 40), tokens, 40, 0, 1}};
+    struct batch_item items[] = {{runner_seq(&r, tokens, 20), tokens, 20, 0, 0, 20},
+                                 {runner_seq(&r, tokens, 40), tokens, 40, 0, 1, 40}};
     runner_step(&r, items, 2, both);
     check_same("the short one", both, brief, 20, r.vocabulary);
     check_same("the long one", both + 20 * (size_t)r.vocabulary, extended, 40, r.vocabulary);

@@ -59,7 +59,7 @@ static struct distance compare_text(struct runner *r, const json_t *text)
     struct distance d = {0};
     for (int at = 0; at < n; at += 512) {
         int m = n - at < 512 ? n - at : 512;
-        struct batch_item item = {s, ids + at, m, at, 0};
+        struct batch_item item = {s, ids + at, m, at, 0, m};
         runner_step(r, &item, 1, logits);
         for (int i = 0; i < m && at + i + 1 < n; i++) {
             const float *row = logits + (size_t)i * (size_t)r->vocabulary;
@@ -92,7 +92,7 @@ static void compare_greedy(struct runner *r, const char *name, const json_t *tex
     int n = read_ids(json_object_get(text, "ids"), &ids);
     float *logits = malloc(512 * (size_t)r->vocabulary * sizeof *logits);
     struct kv_seq *s = runner_seq(r, ids, n);
-    struct batch_item item = {s, ids, n, 0, 0};
+    struct batch_item item = {s, ids, n, 0, 0, n};
     runner_step(r, &item, 1, logits);
     const float *row = logits + (size_t)(n - 1) * (size_t)r->vocabulary;
     for (size_t i = 0; i < json_array_size(expected); i++) {
@@ -100,7 +100,7 @@ static void compare_greedy(struct runner *r, const char *name, const json_t *tex
                 right = (int32_t)json_integer_value(json_array_get(expected, i));
         if (token != right && json_number_value(json_array_get(leads, i)) > TINY_LEAD)
             fail_msg("%s: greedy token %zu is %d, expected %d", name, i, token, right);
-        item = (struct batch_item){s, &right, 1, n + (int)i, 0};
+        item = (struct batch_item){s, &right, 1, n + (int)i, 0, 1};
         runner_step(r, &item, 1, logits);
         row = logits;
     }

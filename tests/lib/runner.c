@@ -36,8 +36,17 @@ struct kv_seq *runner_seq(struct runner *r, const int32_t *tokens, int n)
     return s;
 }
 
-/* One step over chunks of several sequences; all their logits, in order, to out. */
-void runner_step(struct runner *r, struct batch_item *items, int n_items, float *out)
+/* Rows of the wanted tokens, in order; how many. */
+static int list_wanted(const struct batch_item *items, int n_items, int *rows)
+{
+    int wanted = 0, row = 0;
+    for (int i = 0; i < n_items; row += items[i++].n)
+        for (int j = items[i].n - items[i].wanted; j < items[i].n; j++)
+            rows[wanted++] = row + j;
+    return wanted;
+}
+
+void runner_step(struct runner *r, const struct batch_item *items, int n_items, float *out)
 {
     int total = 0;
     for (int i = 0; i < n_items; i++) {
@@ -48,10 +57,11 @@ void runner_step(struct runner *r, struct batch_item *items, int n_items, float 
     assert_int_equal(model_step(r->model, &batch), 0);
     for (int i = 0; i < n_items; i++)
         kv_seq_commit(items[i].seq, items[i].position + items[i].n);
-    for (int at = 0; at < total; at += MODEL_LOGIT_ROWS) {
-        int rows[MODEL_LOGIT_ROWS], n = 0;
-        for (; n < MODEL_LOGIT_ROWS && at + n < total; n++)
-            rows[n] = at + n;
-        model_logits(r->model, rows, n, out + (size_t)at * (size_t)r->vocabulary);
+    int *rows = calloc((size_t)total, sizeof *rows);
+    int wanted = list_wanted(items, n_items, rows);
+    for (int at = 0; at < wanted; at += MODEL_LOGIT_ROWS) {
+        int n = wanted - at < MODEL_LOGIT_ROWS ? wanted - at : MODEL_LOGIT_ROWS;
+        model_logits(r->model, rows + at, n, out + (size_t)at * (size_t)r->vocabulary);
     }
+    free(rows);
 }

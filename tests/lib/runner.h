@@ -17,7 +17,7 @@ void runner_close(struct runner *r);
 
 struct kv_seq *runner_seq(struct runner *r, const int32_t *tokens, int n);
 
-/* One step over chunks of several sequences; all their logits, in order, to out. */
-void runner_step(struct runner *r, struct batch_item *items, int n_items, float *out);
+/* One step over chunks of several sequences; the logits that they want, in order, to out. */
+void runner_step(struct runner *r, const struct batch_item *items, int n_items, float *out);
 
 #endif

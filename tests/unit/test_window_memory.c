@@ -41,7 +41,7 @@ static void a_long_sequence_holds_a_window(void **state)
     size_t most = 0;
     for (int at = 0; at < length; at += CHUNK) {
         assert_int_equal(kv_seq_extend(s, tokens + at, CHUNK), 0);
-        const struct batch_item item = {s, tokens + at, CHUNK, at, 0};
+        const struct batch_item item = {s, tokens + at, CHUNK, at, 0, 0};
         assert_int_equal(model_step(r.model, &(struct batch){.items = &item, .n_items = 1}), 0);
         kv_seq_commit(s, at + CHUNK);
         size_t held = held_bytes(&r);
