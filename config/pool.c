@@ -1,9 +1,11 @@
+#define _GNU_SOURCE
 #include "pool.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,10 +21,22 @@
  * steps 10 % longer, and in peace none shorter. */
 #define SPIN_NS 20000
 
+/* A thread that has waited so long looks whether the one it waits for runs at all; chunks take 10
+ * to 200 us. 50 us to 400 us: the same. */
+#define PATIENCE_NS 100000
+#define STILL_NS    10000
+
 struct helper {
     struct pool *pool;
     int worker;
     pthread_t thread;
+};
+
+/* Who works as this worker, and where it began its chunk. */
+struct holder {
+    _Alignas(64) _Atomic bool holds;
+    _Atomic pthread_t thread;
+    _Atomic int cpu;
 };
 
 /* A ticket is phase << 32 | next chunk: claiming a chunk and checking that it belongs to the phase
@@ -41,11 +55,18 @@ struct pool {
     _Atomic uint32_t chunks;
     int threads, started, nice;
     struct helper *helpers;
+    struct holder *holders; /* [threads] */
+    _Atomic bool lending;
+    struct holder *guest; /* on the caller's core; NULL: none */
 };
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t expected)
+/* False: `patience` nanoseconds have passed; 0: for ever. */
+static bool futex_wait(_Atomic uint32_t *word, uint32_t expected, long patience)
 {
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+    const struct timespec t = {.tv_nsec = patience};
+    return syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, patience ? &t : NULL, NULL, 0) ==
+               0 ||
+           errno != ETIMEDOUT;
 }
 
 static void futex_wake(_Atomic uint32_t *word, int count)
@@ -83,6 +104,84 @@ static bool spin_while_equal(_Atomic uint32_t *word, uint32_t old)
     return false;
 }
 
+/* ---- a chunk whose thread has lost its core ----
+ *
+ * With a busy neighbour a thread may wait for its core for some milliseconds with a chunk in its
+ * hands, while the threads that wait for the chunk leave theirs idle, for times too short for the
+ * kernel to move anything there. So a thread that has waited long lends its own core to the stuck
+ * one; and since two of them on one core would stay there, the helper of the two takes the core
+ * that is contested, with nothing in its hands. */
+
+/* To that core, now: where the thread may run stays as it is. */
+static void move_thread(pthread_t thread, int cpu)
+{
+    cpu_set_t old, one;
+    CPU_ZERO(&one);
+    if (pthread_getaffinity_np(thread, sizeof old, &old) || !CPU_ISSET(cpu, &old))
+        return;
+    CPU_SET(cpu, &one);
+    if (pthread_setaffinity_np(thread, sizeof one, &one) == 0)
+        pthread_setaffinity_np(thread, sizeof old, &old);
+}
+
+static int64_t cpu_time(clockid_t clock)
+{
+    struct timespec t;
+    return clock_gettime(clock, &t) ? 0 : (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool stands_still(pthread_t thread)
+{
+    clockid_t clock;
+    if (pthread_getcpuclockid(thread, &clock))
+        return false;
+    int64_t before = cpu_time(clock), end = now_ns() + STILL_NS;
+    while (now_ns() < end)
+        relax();
+    return cpu_time(clock) == before;
+}
+
+/* Lends the core of `worker`, who waits, to a holder that stands still elsewhere. */
+static bool lend_to(struct pool *p, struct holder *h, int worker)
+{
+    pthread_t thread = atomic_load(&h->thread);
+    int theirs = atomic_load(&h->cpu), ours = sched_getcpu();
+    if (theirs < 0 || ours < 0 || theirs == ours || !stands_still(thread) ||
+        !atomic_load(&h->holds))
+        return false;
+    move_thread(thread, ours);
+    if (worker == 0)
+        p->guest = h;
+    else
+        move_thread(pthread_self(), theirs);
+    return true;
+}
+
+/* False: nobody holds a chunk. */
+static bool lend_core(struct pool *p, int worker)
+{
+    bool held = false;
+    if (atomic_exchange(&p->lending, true))
+        return true;
+    for (int i = 0; i < p->threads; i++) {
+        if (!atomic_load(&p->holders[i].holds))
+            continue;
+        held = true;
+        if (lend_to(p, &p->holders[i], worker))
+            break;
+    }
+    atomic_store(&p->lending, false);
+    return held;
+}
+
+/* The helper that the caller has lent its core to goes back to where it came from. */
+static void send_home(struct pool *p)
+{
+    if (p->guest)
+        move_thread(atomic_load(&p->guest->thread), atomic_load(&p->guest->cpu));
+    p->guest = NULL;
+}
+
 /* Claims and runs chunks of `phase` until none is left. */
 static void work(struct pool *p, uint32_t phase, int worker)
 {
@@ -98,7 +197,11 @@ static void work(struct pool *p, uint32_t phase, int worker)
         int64_t size = atomic_load(&p->chunk), items = atomic_load(&p->items);
         int64_t first = (int64_t)next * size;
         int64_t last = first + size < items ? first + size : items;
+        struct holder *h = &p->holders[worker];
+        atomic_store(&h->cpu, sched_getcpu());
+        atomic_store(&h->holds, true);
         atomic_load (&p->fn)(atomic_load(&p->arg), worker, first, last);
+        atomic_store(&h->holds, false);
         if (atomic_fetch_add(&p->done, 1) + 1 == chunks && atomic_load(&p->caller_waits))
             futex_wake(&p->done, 1);
     }
@@ -109,12 +212,16 @@ static void *helper_main(void *data)
     struct helper *h = data;
     struct pool *p = h->pool;
     uint32_t seen = 0;
+    atomic_store(&p->holders[h->worker].thread, pthread_self());
     if (p->nice)
         setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), p->nice);
     while (!atomic_load(&p->stop)) {
         if (!spin_while_equal(&p->phase, seen)) {
             atomic_fetch_add(&p->sleepers, 1);
-            futex_wait(&p->phase, seen);
+            while (!futex_wait(&p->phase, seen, PATIENCE_NS) && lend_core(p, h->worker))
+                ;
+            if (atomic_load(&p->phase) == seen)
+                futex_wait(&p->phase, seen, 0);
             atomic_fetch_sub(&p->sleepers, 1);
         }
         uint32_t phase = atomic_load(&p->phase);
@@ -158,10 +265,12 @@ int pool_create(int threads, int nice, struct pool **out, struct err *err)
     p->threads = threads;
     p->nice = nice;
     p->helpers = calloc((size_t)threads, sizeof *p->helpers);
-    if (!p->helpers) {
+    p->holders = aligned_alloc(64, (size_t)threads * sizeof *p->holders);
+    if (!p->helpers || !p->holders) {
         pool_destroy(p);
         return err_set(err, ERR_NOMEM, "no memory for the worker pool");
     }
+    memset(p->holders, 0, (size_t)threads * sizeof *p->holders);
     int rc = start_helpers(p, err);
     if (rc) {
         pool_destroy(p);
@@ -181,6 +290,7 @@ void pool_destroy(struct pool *p)
     for (int i = 1; i <= p->started; i++)
         pthread_join(p->helpers[i].thread, NULL);
     free(p->helpers);
+    free(p->holders);
     free(p);
 }
 
@@ -200,7 +310,8 @@ static void wait_for_chunks(struct pool *p, uint32_t chunks)
         atomic_store(&p->caller_waits, 1);
         done = atomic_load(&p->done);
         if (done != chunks)
-            futex_wait(&p->done, done);
+            while (!futex_wait(&p->done, done, PATIENCE_NS) && lend_core(p, 0))
+                ;
         atomic_store(&p->caller_waits, 0);
     }
 }
@@ -220,6 +331,7 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg, int64_t items, int64_t chu
         return;
     }
     uint32_t phase = atomic_load(&p->phase) + 1;
+    atomic_store(&p->holders[0].thread, pthread_self());
     atomic_store(&p->fn, fn);
     atomic_store(&p->arg, arg);
     atomic_store(&p->items, items);
@@ -234,4 +346,5 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg, int64_t items, int64_t chu
         futex_wake(&p->phase, INT_MAX);
     work(p, phase, 0);
     wait_for_chunks(p, chunks);
+    send_home(p);
 }

@@ -1,8 +1,11 @@
+#define _GNU_SOURCE
 #include "testlib.h"
 
 #include "mem.h"
 #include "pool.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -204,6 +207,53 @@ static void idle_pool_uses_no_cpu(void **state)
     pool_destroy(pool);
 }
 
+/* What a chunk finds: may its thread still run wherever the process may? */
+struct wander {
+    cpu_set_t allowed;
+    _Atomic int64_t changed;
+};
+
+static void look_around(void *arg, int worker, int64_t first, int64_t last)
+{
+    struct wander *w = arg;
+    cpu_set_t now;
+    (void)worker;
+    (void)first;
+    (void)last;
+    pthread_getaffinity_np(pthread_self(), sizeof now, &now);
+    if (!CPU_EQUAL(&now, &w->allowed))
+        atomic_fetch_add(&w->changed, 1);
+}
+
+/* Stands still with its chunk, as a thread does that has lost its core. */
+static void stand_still(void *arg, int worker, int64_t first, int64_t last)
+{
+    struct wander *w = arg;
+    struct timespec rest = {.tv_nsec = 1000000};
+    look_around(w, worker, first, last);
+    if (first % 7 == 0)
+        nanosleep(&rest, NULL);
+}
+
+/* Those that wait for it lend it their core; where threads may run is as before. */
+static void stuck_chunks_move_and_nothing_stays_changed(void **state)
+{
+    struct wander w = {0};
+    struct pool *pool = must_create(4);
+    (void)state;
+    sched_getaffinity(0, sizeof w.allowed, &w.allowed);
+    for (int i = 0; i < 200; i++)
+        pool_run(pool, stand_still, &w, 9, 1);
+    int64_t before = w.changed;
+    pool_run(pool, look_around, &w, 100, 1);
+    assert_int_equal(w.changed, before);
+    cpu_set_t now;
+    sched_getaffinity(0, sizeof now, &now);
+    assert_true(CPU_EQUAL(&now, &w.allowed));
+    print_message("%d chunks ran while their thread was on its way\n", (int)w.changed);
+    pool_destroy(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +264,7 @@ int main(void)
         cmocka_unit_test(pools_come_and_go),
         cmocka_unit_test(wrong_thread_counts_are_refused),
         cmocka_unit_test(idle_pool_uses_no_cpu),
+        cmocka_unit_test(stuck_chunks_move_and_nothing_stays_changed),
     };
     return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
 }
