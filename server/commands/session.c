@@ -2,6 +2,7 @@
 
 #include "log.h"
 #include "mem.h"
+#include "progress.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -101,6 +102,19 @@ int session_open(struct session *s, const struct settings *settings, struct err 
     return refuse(s, err);
 }
 
+static int load_weights(struct session *s, struct err *err)
+{
+    const char *slash = strrchr(s->settings->model, '/');
+    struct strbuf what = {0};
+    struct progress progress;
+    strbuf_addf(&what, "reading %s", slash ? slash + 1 : s->settings->model);
+    progress_begin(&progress, what.data ? what.data : "reading the model");
+    int rc = model_load(s->model, s->pool, progress_show, &progress, err);
+    s->load_seconds = progress_end(&progress);
+    strbuf_finish(&what);
+    return rc;
+}
+
 int session_load(struct session *s, size_t most_kv_bytes, struct err *err)
 {
     const struct model_plan *p = model_plan(s->model);
@@ -111,7 +125,7 @@ int session_load(struct session *s, size_t most_kv_bytes, struct err *err)
         kv.arena_bytes = most_kv_bytes;
     int rc = pool_create(s->threads, s->nice, &s->pool, err);
     if (rc == 0)
-        rc = model_load(s->model, s->pool, NULL, NULL, err);
+        rc = load_weights(s, err);
     if (rc == 0)
         rc = kv_create(&kv, &s->cache, err);
     return rc;
