@@ -2,6 +2,7 @@
 
 #include "blas.h"
 #include "forward.h"
+#include "kernels/pick.h"
 #include "measure.h"
 #include "mem.h"
 #include "plan.h"
@@ -206,6 +207,7 @@ int model_load(struct model *m, struct pool *pool, void (*progress)(void *arg, d
                     m->plan.embedding.source_stride * (size_t)m->plan.embedding.rows);
     m->pool = pool;
     attn_set_isa(m->plan.how.isa);
+    pick_set_isa(m->plan.how.isa);
     return forward_create(&m->plan, pool, &m->forward, err);
 }
 

@@ -215,6 +215,7 @@ struct model_plan {
     uint64_t parameters;
     int trained_context, context;
     int batch_tokens;
+    int threads;               /* that the pool will have */
     size_t weight_bytes;       /* resident once loaded: packed copies and what stays mapped */
     size_t scratch_bytes;      /* activations, logits, attention scratch */
     size_t kv_bytes_per_token; /* of all groups, before any window */

@@ -1,4 +1,5 @@
 #include "commands.h"
+#include "pool.h"
 #include "session.h"
 
 #include <math.h>
@@ -87,12 +88,27 @@ static int append(struct bench *b, struct kv_seq *s, int n, struct err *err)
     return rc;
 }
 
+struct picking {
+    const struct bench *b;
+    int32_t *tokens;
+};
+
+/* A sampler that only takes the likeliest remembers nothing: all workers share it. */
+static void pick_tokens(void *arg, int worker, int64_t first, int64_t last)
+{
+    const struct picking *p = arg;
+    int vocabulary = model_plan(p->b->session.model)->vocabulary;
+    (void)worker;
+    for (int64_t i = first; i < last; i++)
+        p->tokens[i] = sampler_pick(p->b->sampler, p->b->logits + (size_t)i * (size_t)vocabulary,
+                                    vocabulary);
+}
+
 /* One token for each sequence, greedily chosen. */
 static int decode_step(struct bench *b, struct kv_seq *const *seqs, int32_t *tokens, int n,
                        struct err *err)
 {
     struct batch_item items[256];
-    int vocabulary = model_plan(b->session.model)->vocabulary;
     for (int i = 0; i < n; i++) {
         items[i] = (struct batch_item){seqs[i], &tokens[i], 1, kv_seq_length(seqs[i]), ANY_VARIANT};
         int rc = kv_seq_extend(seqs[i], &tokens[i], 1);
@@ -110,9 +126,7 @@ static int decode_step(struct bench *b, struct kv_seq *const *seqs, int32_t *tok
         for (int i = 0; i < m; i++)
             rows[i] = at + i;
         model_logits(b->session.model, rows, m, b->logits);
-        for (int i = 0; i < m; i++)
-            tokens[at + i] = sampler_pick(b->sampler, b->logits + (size_t)i * (size_t)vocabulary,
-                                          vocabulary);
+        pool_run(b->session.pool, pick_tokens, &(struct picking){b, tokens + at}, m, 1);
     }
     return 0;
 }
