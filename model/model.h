@@ -197,6 +197,8 @@ struct model_options {
     int context;               /* longest sequence; 0: as the file says */
     int batch_tokens;          /* most tokens of a step; 0: default (512) */
     int activation_bits;       /* 8 or 16; 0: 8 */
+    const char *repack_dir;    /* packed weights are kept there, in a file that processes share
+                                  (repack.h); NULL: they are not */
     int threads;               /* that the pool will have; scratch is sized for them */
     const char *chat_template; /* NULL: as the file says */
 };

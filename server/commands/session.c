@@ -37,6 +37,7 @@ static int open_model(struct session *s, const struct settings *settings, struct
                                      : 0;
     if (rc)
         return rc;
+    bool keeps = settings->repack_cache && strcmp(settings->repack_cache, "off");
     const struct model_options options = {
         .path = settings->model,
         .window = settings->window,
@@ -47,6 +48,7 @@ static int open_model(struct session *s, const struct settings *settings, struct
         .activation_bits = settings->activation_bits,
         .threads = s->threads,
         .chat_template = s->chat_template,
+        .repack_dir = keeps ? settings->repack_cache : NULL,
     };
     return model_open(&options, &s->model, err);
 }
