@@ -2,6 +2,7 @@
 
 #include "checksum.h"
 #include "log.h"
+#include "share.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,29 +40,68 @@ static void place_matrix(void *arg, struct matrix *m)
 
 /* ---- packing ---- */
 
+/* Who packs rows touches their memory first, and so has it on its own node: the same worker as will
+ * read them, by the same shares of the same phases as in forward.c. */
+
+enum { CHUNK_GROUPS = 8, MOST_TOGETHER = 3 };
+
 struct packing {
     const struct loading *how;
+    struct share *shares;
+    int threads;
     size_t done, total;
+    /* the phase */
+    struct matrix *const *matrices;
+    int chunks[MOST_TOGETHER];
 };
 
-static void pack_rows(void *arg, int worker, int64_t first, int64_t last)
+static void pack_chunks(void *arg, int worker, int64_t first, int64_t last)
 {
-    struct matrix *m = arg;
-    int row1 = (int)last * MATRIX_GROUP;
-    (void)worker;
-    matrix_pack_rows(m, (int)first * MATRIX_GROUP, row1 < m->rows ? row1 : m->rows);
+    const struct packing *p = arg;
+    const int rows = CHUNK_GROUPS * MATRIX_GROUP;
+    for (int64_t i = first; i < last; i++) {
+        int chunk = shares_take(p->shares, p->threads, worker), which = 0;
+        while (chunk >= p->chunks[which])
+            chunk -= p->chunks[which++];
+        struct matrix *m = p->matrices[which];
+        int row0 = chunk * rows;
+        matrix_pack_rows(m, row0, m->rows - row0 < rows ? m->rows : row0 + rows);
+    }
 }
 
-static void pack_matrix(void *arg, struct matrix *m)
+/* n matrices whose products are one phase. */
+static void pack_together(struct packing *p, struct matrix *const *matrices, int n)
 {
-    struct packing *p = arg;
-    if (m->packed_bytes) {
-        pool_run(p->how->pool, pack_rows, m, (m->rows + MATRIX_GROUP - 1) / MATRIX_GROUP, 8);
-        weights_let_go(m->source, m->source_stride * (size_t)m->rows);
+    int total = 0;
+    p->matrices = matrices;
+    for (int i = 0; i < n; i++) {
+        int rows = matrices[i]->packed_bytes ? matrices[i]->rows : 0;
+        p->chunks[i] = (rows + CHUNK_GROUPS * MATRIX_GROUP - 1) / (CHUNK_GROUPS * MATRIX_GROUP);
+        total += p->chunks[i];
     }
-    p->done += m->packed_bytes;
+    shares_set(p->shares, p->threads, total);
+    pool_run(p->how->pool, pack_chunks, p, total, 1);
+    for (int i = 0; i < n; i++) {
+        if (matrices[i]->packed_bytes)
+            weights_let_go(matrices[i]->source,
+                           matrices[i]->source_stride * (size_t)matrices[i]->rows);
+        p->done += matrices[i]->packed_bytes;
+    }
     if (p->how->progress && p->total)
         p->how->progress(p->how->progress_arg, (double)p->done / (double)p->total);
+}
+
+static void pack_all(struct packing *packing, struct plan *p)
+{
+    for (int i = 0; i < p->face.layers; i++) {
+        struct layer *l = &p->layers[i];
+        pack_together(packing, (struct matrix *[]){&l->q.matrix, &l->k.matrix, &l->v.matrix}, 3);
+        struct matrix *const alone[] = {&l->o.matrix, &l->gate.matrix, &l->up.matrix,
+                                        &l->down.matrix};
+        for (int j = 0; j < 4; j++)
+            pack_together(packing, &alone[j], 1);
+    }
+    pack_together(packing, (struct matrix *[]){&p->output.matrix}, 1);
 }
 
 /* ---- the file of packed weights ---- */
@@ -132,7 +172,8 @@ static int check_samples(struct plan *p, const struct repack_file *f, struct err
 }
 
 /* True: the weights are there. */
-static bool use_file(struct packed *out, struct plan *p, const struct loading *how, uint64_t key)
+static bool use_file(struct packed_weights *out, struct plan *p, const struct loading *how,
+                     uint64_t key)
 {
     struct err err;
     int rc = repack_find(&out->file, how->repack_dir, key, out->bytes, how->pool, &err);
@@ -149,7 +190,7 @@ static bool use_file(struct packed *out, struct plan *p, const struct loading *h
     return rc == 0;
 }
 
-static void keep_file(struct packed *out, const struct loading *how)
+static void keep_file(struct packed_weights *out, const struct loading *how)
 {
     struct err err;
     if (repack_commit(&out->file, how->pool, &err))
@@ -161,7 +202,7 @@ static void keep_file(struct packed *out, const struct loading *how)
 /* ---- all ---- */
 
 /* In the file to be kept, or in memory of our own. */
-static int make_room(struct packed *out, const struct loading *how, uint64_t key,
+static int make_room(struct packed_weights *out, const struct loading *how, uint64_t key,
                      const struct weights *w, struct err *err)
 {
     struct err why;
@@ -175,14 +216,15 @@ static int make_room(struct packed *out, const struct loading *how, uint64_t key
     if (!out->own)
         return err_set(err, ERR_NOMEM, "%s: no memory for %zu bytes of weights", weights_path(w),
                        out->bytes);
-    mem_use_huge_pages(out->own, out->bytes);
+    if (pool_nodes(how->pool) == 1) /* one of them may hold rows of several nodes' workers */
+        mem_use_huge_pages(out->own, out->bytes);
     return 0;
 }
 
-int packed_load(struct packed *out, struct plan *p, const struct weights *w,
+int packed_load(struct packed_weights *out, struct plan *p, const struct weights *w,
                 const struct loading *how, struct err *err)
 {
-    *out = (struct packed){0};
+    *out = (struct packed_weights){0};
     visit_matrices(p, add_bytes, &out->bytes);
     if (!out->bytes)
         return 0;
@@ -194,17 +236,22 @@ int packed_load(struct packed *out, struct plan *p, const struct weights *w,
     int rc = make_room(out, how, key, w, err);
     if (rc)
         return rc;
-    struct packing packing = {.how = how, .total = out->bytes};
+    int threads = pool_threads(how->pool);
+    struct packing packing = {.how = how, .threads = threads, .total = out->bytes};
+    packing.shares = mem_alloc((size_t)threads, sizeof *packing.shares);
+    if (!packing.shares)
+        return err_set(err, ERR_NOMEM, "no memory to pack weights");
     visit_matrices(p, place_matrix, &(struct placing){.base = out->base});
-    visit_matrices(p, pack_matrix, &packing);
+    pack_all(&packing, p);
+    mem_free(packing.shares);
     if (out->file.map)
         keep_file(out, how);
     return 0;
 }
 
-void packed_finish(struct packed *p)
+void packed_finish(struct packed_weights *p)
 {
     repack_close(&p->file);
     mem_free(p->own);
-    *p = (struct packed){0};
+    *p = (struct packed_weights){0};
 }

@@ -12,7 +12,7 @@ typedef void matrix_visit(void *arg, struct matrix *m);
 void visit_matrices(struct plan *p, matrix_visit *visit, void *arg);
 
 /* All packed matrices, one after another. */
-struct packed {
+struct packed_weights {
     uint8_t *base; /* NULL: none is packed */
     size_t bytes;
     uint8_t *own;            /* what mem_free gets; NULL: they are in the file */
@@ -25,8 +25,8 @@ struct loading {
     void (*progress)(void *arg, double done);
     void *progress_arg;
 };
-int packed_load(struct packed *out, struct plan *p, const struct weights *w,
+int packed_load(struct packed_weights *out, struct plan *p, const struct weights *w,
                 const struct loading *how, struct err *err);
-void packed_finish(struct packed *p);
+void packed_finish(struct packed_weights *p);
 
 #endif

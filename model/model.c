@@ -20,7 +20,7 @@ struct model {
     struct chat_template *chat;
     struct err chat_err; /* why there is no chat template */
     char *repack_dir;    /* or NULL */
-    struct packed packed;
+    struct packed_weights packed;
     struct pool *pool; /* NULL: not loaded */
     struct forward *forward;
 };

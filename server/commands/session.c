@@ -104,6 +104,15 @@ int session_open(struct session *s, const struct settings *settings, struct err 
     return refuse(s, err);
 }
 
+static void place_workers(struct session *s)
+{
+    struct numa numa;
+    numa_read("", NULL, &numa);
+    pool_place(s->pool, &numa);
+    if (pool_nodes(s->pool) > 1)
+        log_info("%d memory nodes: every worker stays on its own", pool_nodes(s->pool));
+}
+
 static int load_weights(struct session *s, struct err *err)
 {
     const char *slash = strrchr(s->settings->model, '/');
@@ -126,6 +135,8 @@ int session_load(struct session *s, size_t most_kv_bytes, struct err *err)
     if (most_kv_bytes && most_kv_bytes < kv.arena_bytes)
         kv.arena_bytes = most_kv_bytes;
     int rc = pool_create(s->threads, s->nice, &s->pool, err);
+    if (rc == 0)
+        place_workers(s);
     if (rc == 0)
         rc = load_weights(s, err);
     if (rc == 0)

@@ -20,7 +20,7 @@ struct opened {
     struct weights *weights;
     struct plan plan;
     struct pool *pool;
-    struct packed packed;
+    struct packed_weights packed;
 };
 
 static void open_model(struct opened *o, const char *path, const char *repack_dir)
