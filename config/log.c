@@ -12,10 +12,15 @@ void log_set_level(enum log_level most)
     atomic_store(&limit, (int)most);
 }
 
+bool log_shows(enum log_level level)
+{
+    return (int)level <= atomic_load(&limit);
+}
+
 void log_at(enum log_level level, const char *format, ...)
 {
     static const char *const names[] = {"error: ", "warning: ", "", "debug: "};
-    if ((int)level > atomic_load(&limit))
+    if (!log_shows(level))
         return;
     char line[2048];
     int n = snprintf(line, sizeof line, "ropewalk: %s", names[level]);

@@ -58,6 +58,9 @@ struct pool {
     struct holder *holders; /* [threads] */
     _Atomic bool lending;
     struct holder *guest; /* on the caller's core; NULL: none */
+    struct numa *numa;    /* NULL: threads run where they like */
+    pthread_t placed;     /* the caller that is on its node, if any */
+    bool has_placed;
 };
 
 /* False: `patience` nanoseconds have passed; 0: for ever. */
@@ -291,6 +294,7 @@ void pool_destroy(struct pool *p)
         pthread_join(p->helpers[i].thread, NULL);
     free(p->helpers);
     free(p->holders);
+    free(p->numa);
     free(p);
 }
 
@@ -298,6 +302,50 @@ int pool_threads(const struct pool *p)
 {
     return p->threads;
 }
+
+/* ---- memory nodes ---- */
+
+/* If the system refuses, the thread runs where it likes, as on a machine with one node. */
+static void place_thread(const struct pool *p, int worker, pthread_t thread)
+{
+    size_t bytes = CPU_ALLOC_SIZE(NUMA_MOST_CPUS);
+    cpu_set_t *mask = CPU_ALLOC(NUMA_MOST_CPUS);
+    int node = numa_node(p->numa, worker, p->threads);
+    if (!mask)
+        return;
+    CPU_ZERO_S(bytes, mask);
+    for (int i = 0; i < NUMA_MOST_CPUS; i++)
+        if (p->numa->node_of[i] == node)
+            CPU_SET_S((size_t)i, bytes, mask);
+    pthread_setaffinity_np(thread, bytes, mask);
+    CPU_FREE(mask);
+}
+
+void pool_place(struct pool *p, const struct numa *numa)
+{
+    if (numa->nodes < 2 || p->threads < 2 || p->numa || !(p->numa = malloc(sizeof *numa)))
+        return;
+    *p->numa = *numa;
+    for (int i = 1; i <= p->started; i++)
+        place_thread(p, i, p->helpers[i].thread);
+}
+
+int pool_nodes(const struct pool *p)
+{
+    return p->numa ? p->numa->nodes : 1;
+}
+
+/* The model is loaded by one thread and run by another. */
+static void place_caller(struct pool *p)
+{
+    if (p->has_placed && pthread_equal(p->placed, pthread_self()))
+        return;
+    p->placed = pthread_self();
+    p->has_placed = true;
+    place_thread(p, 0, p->placed);
+}
+
+/* ---- a phase ---- */
 
 static void wait_for_chunks(struct pool *p, uint32_t chunks)
 {
@@ -320,6 +368,8 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg, int64_t items, int64_t chu
 {
     if (items <= 0)
         return;
+    if (p->numa)
+        place_caller(p);
     if (chunk < 1)
         chunk = 1;
     if ((items - 1) / chunk + 1 > UINT32_MAX / 2)

@@ -2,6 +2,7 @@
 #define CONFIG_POOL_H
 
 #include "err.h"
+#include "numa.h"
 
 #include <stdint.h>
 
@@ -19,6 +20,10 @@ typedef void pool_fn(void *arg, int worker, int64_t first, int64_t last);
 int pool_create(int threads, int nice, struct pool **out, struct err *err);
 void pool_destroy(struct pool *p); /* accepts NULL */
 int pool_threads(const struct pool *p);
+/* Where there are several memory nodes, every worker stays on the CPUs of its own (numa_node), the
+ * thread that calls pool_run from its first call on. Before the first pool_run. */
+void pool_place(struct pool *p, const struct numa *numa);
+int pool_nodes(const struct pool *p); /* that its workers are kept on; 1: wherever they like */
 
 /* Runs fn over [0, items) in chunks of at most `chunk` items, and returns when all are done. What
  * the workers wrote is visible to the caller and to the next phase. */

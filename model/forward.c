@@ -2,6 +2,7 @@
 
 #include "kernels/vec.h"
 #include "mem.h"
+#include "share.h"
 
 #include <assert.h>
 #include <stdatomic.h>
@@ -41,18 +42,11 @@ struct forward {
     struct attn_span *spans; /* [most_tokens] */
     struct row *rows;        /* [most_tokens] */
     int *kept;               /* [most_tokens]: see keep_wanted */
-    struct claim *claims;    /* [threads] */
+    struct share *shares;    /* [threads] */
     /* the running step */
     const struct batch *batch;
     int tokens;
     bool wanted_only; /* the others have been left behind */
-};
-
-/* Chunks of weights that a worker begins with: one run of memory, so that what it fetches ahead is
- * what it will read. */
-struct claim {
-    _Alignas(MEM_LINE) atomic_int next;
-    int last;
 };
 
 /* Where a token of the batch comes from. */
@@ -166,7 +160,7 @@ static void place_all(struct forward *f, struct layout *l)
     f->spans = place(l, (size_t)n * sizeof *f->spans);
     f->rows = place(l, (size_t)n * sizeof *f->rows);
     f->kept = place(l, (size_t)n * sizeof *f->kept);
-    f->claims = place(l, (size_t)f->threads * sizeof *f->claims);
+    f->shares = place(l, (size_t)f->threads * sizeof *f->shares);
 }
 
 static void prepare(struct forward *f, const struct plan *p, int threads)
@@ -398,28 +392,15 @@ static struct rows chunk_rows(const struct matrix *m, int chunk, int size)
     return (struct rows){first, first + size < m->rows ? first + size : m->rows};
 }
 
-/* Every worker has a share of a phase's chunks, in a row, and helps the others when it is through.
- * The pool counts chunks; which one comes next is decided here. */
 static void run_chunks(struct forward *f, pool_fn *fn, void *phase, int chunks)
 {
-    for (int64_t i = 0; i < f->threads; i++) {
-        atomic_init(&f->claims[i].next, (int)(chunks * i / f->threads));
-        f->claims[i].last = (int)(chunks * (i + 1) / f->threads);
-    }
+    shares_set(f->shares, f->threads, chunks);
     pool_run(f->pool, fn, phase, chunks, 1);
 }
 
-/* There is one: as many are taken as there are. */
 static int take_chunk(struct forward *f, int worker)
 {
-    for (int i = worker;; i = (i + 1) % f->threads) {
-        struct claim *c = &f->claims[i];
-        if (atomic_load_explicit(&c->next, memory_order_relaxed) >= c->last)
-            continue;
-        int chunk = atomic_fetch_add_explicit(&c->next, 1, memory_order_relaxed);
-        if (chunk < c->last)
-            return chunk;
-    }
+    return shares_take(f->shares, f->threads, worker);
 }
 
 static void multiply_chunks(void *arg, int worker, int64_t first, int64_t last)

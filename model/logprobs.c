@@ -3,17 +3,19 @@
 #include <math.h>
 #include <stdlib.h>
 
-static double log_sum_exp(const float *logits, int vocab)
+/* `most` is the largest of them. */
+static double log_sum_exp(const float *logits, int vocab, float most)
 {
-    float most = floats_most(logits, vocab);
     if (!isfinite(most))
         return most > 0 ? most : 0;
-    return most + math_log(logits_exp_sum(logits, vocab, most));
+    return most + math_log(logits_exp_sum(logits, vocab, &(struct weighing){most, 1}));
 }
 
 double logits_log_sum(const float *logits, int vocab)
 {
-    return log_sum_exp(logits, vocab);
+    float most = -INFINITY;
+    pick_ops()->most(logits, vocab, vocab > 0 ? vocab : 1, &most);
+    return log_sum_exp(logits, vocab, most);
 }
 
 static int logprob_compare(const void *a, const void *b)
@@ -33,14 +35,15 @@ float logits_logprob(double logit, double log_sum)
 
 int logprobs_top(const float *logits, int vocab, int k, struct token_logprob *out, double *log_sum)
 {
-    double sum = log_sum_exp(logits, vocab);
+    struct blocks blocks;
+    double sum = log_sum_exp(logits, vocab, blocks_fill(&blocks, logits, vocab));
     int n = k < 0 || k > vocab ? vocab : k;
     *log_sum = sum;
     if (n == vocab)
         for (int i = 0; i < n; i++)
             out[i] = (struct token_logprob){i, logits[i]};
     else if (n > 0)
-        floats_top(logits, vocab, n, out);
+        floats_top(&blocks, logits, vocab, n, out);
     for (int i = 0; i < n; i++)
         out[i].logprob = isnan(out[i].logprob) ? -INFINITY : out[i].logprob;
     /* Ranked by logit: log-probabilities may round two different ones together. */

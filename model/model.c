@@ -2,8 +2,9 @@
 
 #include "blas.h"
 #include "forward.h"
+#include "kernels/pick.h"
+#include "load.h"
 #include "measure.h"
-#include "mem.h"
 #include "plan.h"
 #include "vocab.h"
 #include "weights.h"
@@ -18,8 +19,8 @@ struct model {
     struct tokenizer *tokenizer;
     struct chat_template *chat;
     struct err chat_err; /* why there is no chat template */
-    uint8_t *packed;     /* all packed matrices, one after another */
-    size_t packed_bytes;
+    char *repack_dir;    /* or NULL */
+    struct packed_weights packed;
     struct pool *pool; /* NULL: not loaded */
     struct forward *forward;
 };
@@ -51,7 +52,11 @@ int model_open(const struct model_options *options, struct model **out, struct e
     struct model *m = calloc(1, sizeof *m);
     if (!m)
         return err_set(err, ERR_NOMEM, "no memory to open %s", options->path);
-    int rc = weights_open(options->path, &m->weights, err);
+    int rc = 0;
+    if (options->repack_dir && !(m->repack_dir = strdup(options->repack_dir)))
+        rc = err_set(err, ERR_NOMEM, "no memory to open %s", options->path);
+    if (rc == 0)
+        rc = weights_open(options->path, &m->weights, err);
     if (rc == 0)
         rc = plan_init(&m->plan, m->weights, options, err);
     if (rc == 0)
@@ -70,7 +75,8 @@ void model_destroy(struct model *m)
     if (!m)
         return;
     forward_destroy(m->forward);
-    mem_free(m->packed);
+    packed_finish(&m->packed);
+    free(m->repack_dir);
     chat_template_destroy(m->chat);
     tok_destroy(m->tokenizer);
     plan_finish(&m->plan);
@@ -139,73 +145,20 @@ const char *model_blas_core(void)
 
 /* ---- loading ---- */
 
-/* Walks all matrices of the plan that are multiplied with. */
-typedef void matrix_visit(void *arg, struct matrix *m);
-
-static void visit_matrices(struct plan *p, matrix_visit *visit, void *arg)
-{
-    for (int i = 0; i < p->face.layers; i++) {
-        struct layer *l = &p->layers[i];
-        struct linear *const all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
-        for (size_t j = 0; j < sizeof all / sizeof all[0]; j++)
-            visit(arg, &all[j]->matrix);
-    }
-    visit(arg, &p->output.matrix);
-}
-
-struct loading {
-    struct pool *pool;
-    uint8_t *base; /* NULL: only the sizes are summed */
-    size_t at, total;
-    void (*progress)(void *arg, double done);
-    void *progress_arg;
-};
-
-static void pack_rows(void *arg, int worker, int64_t first, int64_t last)
-{
-    struct matrix *m = arg;
-    int row1 = (int)last * MATRIX_GROUP;
-    (void)worker;
-    matrix_pack_rows(m, (int)first * MATRIX_GROUP, row1 < m->rows ? row1 : m->rows);
-}
-
-static void load_matrix(void *arg, struct matrix *m)
-{
-    struct loading *l = arg;
-    size_t bytes = mem_round_up(m->packed_bytes, MEM_LINE);
-    if (l->base && bytes) {
-        m->packed = l->base + l->at;
-        pool_run(l->pool, pack_rows, m, (m->rows + MATRIX_GROUP - 1) / MATRIX_GROUP, 8);
-        weights_let_go(m->source, m->source_stride * (size_t)m->rows);
-    }
-    l->at += bytes;
-    if (l->base && l->progress)
-        l->progress(l->progress_arg, l->total ? (double)l->at / (double)l->total : 1.0);
-}
-
 int model_load(struct model *m, struct pool *pool, void (*progress)(void *arg, double done),
                void *arg, struct err *err)
 {
-    struct loading l = {.pool = pool, .progress = progress, .progress_arg = arg};
-    visit_matrices(&m->plan, load_matrix, &l);
-    if (l.at) {
-        l.base = mem_alloc(1, l.at);
-        if (!l.base)
-            return err_set(err, ERR_NOMEM, "%s: no memory for %zu bytes of weights",
-                           weights_path(m->weights), l.at);
-        mem_use_huge_pages(l.base, l.at);
-        m->packed = l.base;
-        m->packed_bytes = l.at;
-        l.total = l.at;
-        l.at = 0;
-        visit_matrices(&m->plan, load_matrix, &l);
-    }
+    const struct loading how = {pool, m->repack_dir, progress, arg};
+    int rc = packed_load(&m->packed, &m->plan, m->weights, &how, err);
+    if (rc)
+        return rc;
     /* Its rows are used where they lie: that costs what the plan says from the start, and no first
      * prompt waits for the disk. */
     weights_read_in(m->plan.embedding.source,
                     m->plan.embedding.source_stride * (size_t)m->plan.embedding.rows);
     m->pool = pool;
     attn_set_isa(m->plan.how.isa);
+    pick_set_isa(m->plan.how.isa);
     return forward_create(&m->plan, pool, &m->forward, err);
 }
 
@@ -238,8 +191,8 @@ int model_measure(struct model *m, struct model_ceilings *best, model_speed_fn *
                   struct err *err)
 {
     struct matrix_list list = {NULL, 0};
-    const struct model_measuring how = {m->plan.how.isa, m->pool, m->packed,
-                                        m->packed_bytes, report,  arg};
+    const struct model_measuring how = {m->plan.how.isa, m->pool, m->packed.base,
+                                        m->packed.bytes, report,  arg};
     visit_matrices(&m->plan, list_matrix, &list);
     list.items = calloc((size_t)list.n, sizeof *list.items);
     if (!list.items)

@@ -197,6 +197,8 @@ struct model_options {
     int context;               /* longest sequence; 0: as the file says */
     int batch_tokens;          /* most tokens of a step; 0: default (512) */
     int activation_bits;       /* 8 or 16; 0: 8 */
+    const char *repack_dir;    /* packed weights are kept there, in a file that processes share
+                                  (repack.h); NULL: they are not */
     int threads;               /* that the pool will have; scratch is sized for them */
     const char *chat_template; /* NULL: as the file says */
 };
@@ -215,6 +217,7 @@ struct model_plan {
     uint64_t parameters;
     int trained_context, context;
     int batch_tokens;
+    int threads;               /* that the pool will have */
     size_t weight_bytes;       /* resident once loaded: packed copies and what stays mapped */
     size_t scratch_bytes;      /* activations, logits, attention scratch */
     size_t kv_bytes_per_token; /* of all groups, before any window */

@@ -206,6 +206,7 @@ static void fill_face(struct reader *r)
     }
     f->context = r->options->context ? r->options->context : f->trained_context;
     f->batch_tokens = r->options->batch_tokens ? r->options->batch_tokens : 512;
+    f->threads = r->options->threads > 0 ? r->options->threads : 1;
     f->weight_bytes = weight_bytes(p) + r->vector_bytes + p->small.total_bytes;
     for (int g = 0; g < f->kv.groups; g++)
         f->kv_bytes_per_token += f->kv.group[g].block_bytes / KV_BLOCK_TOKENS;

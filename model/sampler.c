@@ -288,16 +288,19 @@ static void logits_edit(struct sampler *s, float *logits, int n)
 }
 
 /* Only the allowed ones, in place: their ids ascend, so none is overwritten before it is read. */
-static struct candidates allowed_gather(const struct sampler *s, float *logits, int n)
+static void candidates_init(struct candidates *c, const struct sampler *s, float *logits, int n)
 {
     int kept = 0;
+    c->w = logits;
+    c->n = n;
+    c->ids = s->allowed;
     if (!s->allowed)
-        return (struct candidates){logits, n, NULL};
+        return;
     while (kept < s->p.n_allowed && s->allowed[kept] < n) {
         logits[kept] = logits[s->allowed[kept]];
         kept++;
     }
-    return (struct candidates){logits, kept, s->allowed};
+    c->n = kept;
 }
 
 static int32_t candidate_id(const struct candidates *c, int i)
@@ -325,32 +328,28 @@ static double draw(const struct sampler *s, enum draw which)
     return (double)(z >> 11) * 0x1p-53;
 }
 
-static int32_t greedy_pick(const struct candidates *c, float most)
-{
-    for (int i = 0; i < c->n; i++)
-        if (c->w[i] >= most)
-            return candidate_id(c, i);
-    return candidate_id(c, 0);
-}
-
 static int32_t draw_pick(const struct sampler *s, struct candidates *c, float most)
 {
     const struct sampler_params *p = &s->p;
-    int32_t ids[CANDIDATES_FEW];
     if (p->top_n_sigma > 0)
         keep_sigma(c, p->top_n_sigma);
     if (p->top_k > 0)
-        keep_top_k(c, p->top_k, ids);
-    weights_exp(c->w, c->n, most, (float)(1 / p->temperature));
-    if (p->typical_p < 1)
+        keep_top_k(c, p->top_k);
+    const struct weighing how = {most, (float)(1 / p->temperature)};
+    bool typical = p->typical_p<1, xtc = p->xtc_probability> 0;
+    double total = candidates_weigh(c, &how, typical ? 1 : p->top_p, typical ? 0 : p->min_p);
+    if (typical)
         keep_typical(c, p->typical_p);
+    if (typical && p->top_p < 1)
+        total = weights_sum(c->w, c->n);
     if (p->top_p < 1)
-        keep_top_p(c, p->top_p, ids);
+        keep_top_p(c, p->top_p * total);
     if (p->min_p > 0)
-        keep_min_p(c, p->min_p, ids);
-    if (p->xtc_probability > 0 && draw(s, DRAW_XTC) < p->xtc_probability)
+        keep_min_p(c, p->min_p);
+    if (xtc && draw(s, DRAW_XTC) < p->xtc_probability)
         drop_top_choices(c, p->xtc_threshold);
-    double total = weights_sum(c->w, c->n);
+    if (typical || xtc || p->top_p < 1 || p->min_p > 0)
+        total = weights_sum(c->w, c->n);
     return candidate_id(c, weights_find(c->w, c->n, draw(s, DRAW_TOKEN) * total));
 }
 
@@ -359,20 +358,21 @@ static float infinities_clamp(struct candidates *c)
 {
     for (int i = 0; i < c->n; i++)
         c->w[i] = c->w[i] > FLT_MAX ? FLT_MAX : c->w[i];
-    return FLT_MAX;
+    return candidates_most(c);
 }
 
 int32_t sampler_pick(struct sampler *s, float *logits, int vocab)
 {
+    struct candidates c;
     int n = s->vocab && s->vocab < vocab ? s->vocab : vocab; /* rows of padding are no tokens */
     logits_edit(s, logits, n);
-    struct candidates c = allowed_gather(s, logits, n);
+    candidates_init(&c, s, logits, n);
     if (c.n == 0)
         return s->allowed ? s->allowed[0] : 0;
-    float most = floats_most(c.w, c.n);
+    float most = candidates_most(&c);
     if (most > FLT_MAX)
         most = infinities_clamp(&c);
     if (s->p.temperature < GREEDY_BELOW || most == -INFINITY)
-        return greedy_pick(&c, most);
+        return candidate_id(&c, candidates_first(&c, most));
     return draw_pick(s, &c, most);
 }

@@ -1,6 +1,7 @@
 #ifndef MODEL_SAMPLER_H
 #define MODEL_SAMPLER_H
 
+#include "kernels/pick.h"
 #include "model.h"
 
 /* The inside of the sampler, shared by its files.
@@ -10,44 +11,64 @@
 
 /* ---- sampler_math.c ---- */
 
-/* Weights relative to the best: w[i] = exp((w[i] - most) * scale), in place; 0 below exp(-87). */
-void weights_exp(float *w, int n, float most, float scale);
+/* Weights relative to the best: exp((w - most) * scale); 0 below exp(-87). */
+struct weighing {
+    float most, scale;
+};
+/* In place. Returns their sum. */
+double weights_exp(float *w, int n, const struct weighing *how);
 /* The same, but only summed. */
-double logits_exp_sum(const float *logits, int n, float most);
+double logits_exp_sum(const float *logits, int n, const struct weighing *how);
 double weights_sum(const float *w, int n);
 /* Where the running sum of w passes `target`; the last nonzero one if it never does. */
 int weights_find(const float *w, int n, double target);
-float floats_most(const float *w, int n); /* -INFINITY: none is above it; NaN is skipped */
-double math_log(double x);                /* x > 0 */
-float math_log_fast(float x);             /* x > 0 and not subnormal */
+double math_log(double x);    /* x > 0 */
+float math_log_fast(float x); /* x > 0 and not subnormal */
 
 /* ---- sampler_select.c: which candidates are left ---- */
+
+/* So few that looking at them costs nothing. */
+enum { CANDIDATES_FEW = 2048, BLOCKS_MOST = 2048 };
+
+/* A row in blocks: their best tell where to look, and the rest is not touched again. */
+struct blocks {
+    int n, size;
+    float most[BLOCKS_MOST];
+};
+/* Returns the best of all; -INFINITY: none is above it. NaN is passed over. */
+float blocks_fill(struct blocks *b, const float *w, int n);
 
 /* Candidates in order of id. ids NULL: candidate i is token i. Dropped ones weigh 0. */
 struct candidates {
     float *w;
     int n;
     const int32_t *ids;
+    /* Scratch: `blocks` are those of w as candidates_most saw it, `few` the ids of w's candidates
+     * once they have been narrowed down. */
+    struct blocks blocks;
+    int32_t few[CANDIDATES_FEW];
 };
 
-/* So few that looking at them costs nothing. */
-enum { CANDIDATES_FEW = 2048 };
-
-/* Where they are few, moves those of at least `least` to the front, in their order. `ids` becomes
- * part of c. False, and nothing done, where they are many. */
-bool candidates_narrow(struct candidates *c, float least, int32_t ids[CANDIDATES_FEW]);
+float candidates_most(struct candidates *c);
+/* The first of at least `most`, which candidates_most returned. */
+int candidates_first(const struct candidates *c, float most);
 
 /* The k best floats of w and their indices, ascending by index; ties: the lowest. NaN counts as
- * -INFINITY. */
-void floats_top(const float *w, int n, int k, struct token_logprob *out);
+ * -INFINITY. `b` is filled with w. */
+void floats_top(struct blocks *b, const float *w, int n, int k, struct token_logprob *out);
 
-/* Of logits: others become -INFINITY or are gone. */
-void keep_top_k(struct candidates *c, int k, int32_t ids[CANDIDATES_FEW]);
+/* Of logits whose blocks are known: others become -INFINITY or are gone. */
+void keep_top_k(struct candidates *c, int k);
 void keep_sigma(struct candidates *c, double s);
+/* Makes weights of logits: of all, or, where few can be among the best that make up top_p of the
+ * sum or are at least min_p, of those alone. (1 and 0: all are wanted.) Returns the sum of all;
+ * with top_p 1 and min_p above 0 it may be 0 instead. */
+double candidates_weigh(struct candidates *c, const struct weighing *how, double top_p,
+                        double min_p);
 /* Of weights: others become 0 or are gone. */
 void keep_typical(struct candidates *c, double p);
-void keep_top_p(struct candidates *c, double p, int32_t ids[CANDIDATES_FEW]);
-void keep_min_p(struct candidates *c, double p, int32_t ids[CANDIDATES_FEW]);
+void keep_top_p(struct candidates *c, double amount); /* the best that make up so much */
+void keep_min_p(struct candidates *c, double p);
 void drop_top_choices(struct candidates *c, double threshold); /* XTC */
 
 /* ---- sampler_history.c: what has been said ---- */

@@ -52,19 +52,27 @@ struct radix_step {
 };
 static const struct radix_step radix_steps[] = {{32, 21}, {21, 10}, {10, 0}};
 
+/* What is cut: values, how good each is, and whether each counts 1 or itself. */
+struct cut_row {
+    const float *w;
+    int n;
+    bool by_count;
+    const struct cut_rule *rule;
+};
+
 /* Adds up the candidates whose key begins like `prefix`, by the next bits. */
-static void histogram_fill(struct histogram *h, const struct candidates *c, uint32_t prefix,
-                           struct radix_step step, bool by_count, const struct cut_rule *rule)
+static void histogram_fill(struct histogram *h, const struct cut_row *row, uint32_t prefix,
+                           struct radix_step step)
 {
     uint32_t mask = (1u << (step.above - step.shift)) - 1;
     memset(h, 0, sizeof *h);
-    for (int i = 0; i < c->n; i++) {
-        uint32_t key = cut_key(rule, c->w[i]);
+    for (int i = 0; i < row->n; i++) {
+        uint32_t key = cut_key(row->rule, row->w[i]);
         if ((uint64_t)key >> step.above != prefix)
             continue;
         uint32_t bucket = key >> step.shift & mask;
         h->counts[bucket]++;
-        h->sums[bucket] += by_count ? 1 : c->w[i];
+        h->sums[bucket] += row->by_count ? 1 : (double)row->w[i];
     }
 }
 
@@ -92,15 +100,15 @@ struct cut {
     int ties;     /* how many with this key are taken, lowest index first */
 };
 
-/* by_count: each counts 1, else its value. */
-static struct cut cut_find(const struct candidates *c, double amount, bool by_count,
+static struct cut cut_find(const float *w, int n, double amount, bool by_count,
                            const struct cut_rule *rule)
 {
+    const struct cut_row row = {w, n, by_count, rule};
     struct histogram h;
     uint32_t prefix = 0, bucket = 0;
     for (int i = 0; i < 3; i++) {
         struct radix_step step = radix_steps[i];
-        histogram_fill(&h, c, prefix, step, by_count, rule);
+        histogram_fill(&h, &row, prefix, step);
         bucket = histogram_descend(&h, &amount);
         prefix = prefix << (step.above - step.shift) | bucket;
     }
@@ -124,118 +132,195 @@ static const struct cut_rule by_value = {CUT_FLOAT, 0};
 
 /* ---- looking only where it matters ---- */
 
-enum { BLOCKS = 2048, BLOCK_LEAST = 32 };
+enum { BLOCK_LEAST = 32, BLOCK_UNIT = 16 };
 
-struct blocks {
-    int n, size;
-    float most[BLOCKS];
-};
-
-static void blocks_fill(struct blocks *b, const float *w, int n)
+float blocks_fill(struct blocks *b, const float *w, int n)
 {
-    b->size = (n + BLOCKS - 1) / BLOCKS;
-    b->size = b->size < BLOCK_LEAST ? BLOCK_LEAST : b->size;
-    b->n = 0;
-    for (int i = 0; i < n; i += b->size)
-        b->most[b->n++] = floats_most(w + i, n - i < b->size ? n - i : b->size);
+    float best = -INFINITY;
+    int size = (n + BLOCKS_MOST - 1) / BLOCKS_MOST;
+    b->size = size < BLOCK_LEAST ? BLOCK_LEAST : (size + BLOCK_UNIT - 1) / BLOCK_UNIT * BLOCK_UNIT;
+    b->n = (n + b->size - 1) / b->size;
+    pick_ops()->most(w, n, b->size, b->most);
+    pick_ops()->most(b->most, b->n, BLOCKS_MOST, &best);
+    return best;
 }
 
-/* Indices of those that are at least `least`, ascending; how many, or `cap` + 1 for too many. */
-static int blocks_gather(const struct blocks *b, const float *w, int n, float least, int32_t *out,
-                         int cap)
+float candidates_most(struct candidates *c)
+{
+    return blocks_fill(&c->blocks, c->w, c->n);
+}
+
+int candidates_first(const struct candidates *c, float most)
+{
+    const struct blocks *b = &c->blocks;
+    for (int block = 0; block < b->n; block++) {
+        int i = block * b->size, end = c->n - i < b->size ? c->n : i + b->size;
+        for (; b->most[block] >= most && i < end; i++)
+            if (c->w[i] >= most)
+                return i;
+    }
+    return 0;
+}
+
+/* What to look for: values of at least `border`; where they are logits, of those the ones that
+ * weigh at least `least`. */
+struct search {
+    float border, least;
+    const struct weighing *how; /* NULL: every value counts as it is */
+};
+
+static bool search_hit(const struct search *s, float value)
+{
+    if (!(value >= s->border))
+        return false;
+    if (!s->how)
+        return true;
+    pick_ops()->exp(&value, &value, 1, s->how->most, s->how->scale);
+    return value >= s->least;
+}
+
+/* Indices of the hits, ascending; how many, or CANDIDATES_FEW + 1 for too many. */
+static int blocks_gather(const struct blocks *b, const float *w, int n, const struct search *s,
+                         int32_t out[CANDIDATES_FEW])
 {
     int found = 0;
     for (int block = 0; block < b->n; block++) {
-        if (!(b->most[block] >= least))
+        if (!(b->most[block] >= s->border))
             continue;
         int i = block * b->size, end = n - i < b->size ? n : i + b->size;
         for (; i < end; i++)
-            if (w[i] >= least) {
-                if (found == cap)
-                    return cap + 1;
+            if (search_hit(s, w[i])) {
+                if (found == CANDIDATES_FEW)
+                    return found + 1;
                 out[found++] = i;
             }
     }
     return found;
 }
 
-/* A border that at least k of w reach: k blocks have one each. */
+/* A border that at least k of the row reach: k blocks have one each. */
 static float blocks_border(struct blocks *b, int k)
 {
-    struct candidates most = {b->most, b->n, NULL};
-    return float_of_order(cut_find(&most, k, true, &by_value).key);
+    return float_of_order(cut_find(b->most, b->n, k, true, &by_value).key);
 }
 
-static void candidates_take(struct candidates *c, int32_t *ids, int n)
+void floats_top(struct blocks *b, const float *w, int n, int k, struct token_logprob *out)
 {
-    for (int i = 0; i < n; i++) { /* ids hold indices: ascending, so that nothing is lost */
-        c->w[i] = c->w[ids[i]];
-        ids[i] = c->ids ? c->ids[ids[i]] : ids[i];
-    }
-    c->ids = ids;
-    c->n = n;
-}
-
-static bool blocks_narrow(const struct blocks *b, struct candidates *c, float least,
-                          int32_t ids[CANDIDATES_FEW])
-{
-    int n = blocks_gather(b, c->w, c->n, least, ids, CANDIDATES_FEW);
-    if (n == 0 || n > CANDIDATES_FEW)
-        return false;
-    candidates_take(c, ids, n);
-    return true;
-}
-
-/* Few already, or their ids are in the scratch that narrowing would need. */
-static bool is_narrow(const struct candidates *c, const int32_t *ids)
-{
-    return c->n <= CANDIDATES_FEW || c->ids == ids;
-}
-
-bool candidates_narrow(struct candidates *c, float least, int32_t ids[CANDIDATES_FEW])
-{
-    struct blocks b;
-    if (is_narrow(c, ids))
-        return false;
-    blocks_fill(&b, c->w, c->n);
-    return blocks_narrow(&b, c, least, ids);
-}
-
-void floats_top(const float *w, int n, int k, struct token_logprob *out)
-{
-    struct blocks b;
-    float values[CANDIDATES_FEW];
+    float values[CANDIDATES_FEW] = {0};
     int32_t ids[CANDIDATES_FEW];
-    struct candidates c = {(float *)w, n, NULL};
-    blocks_fill(&b, w, n);
-    int few = k <= b.n ? blocks_gather(&b, w, n, blocks_border(&b, k), ids, CANDIDATES_FEW) : 0;
+    const int32_t *index = NULL;
+    int few = 0;
+    if (k <= b->n)
+        few = blocks_gather(b, w, n, &(struct search){.border = blocks_border(b, k)}, ids);
     if (few >= k && few <= CANDIDATES_FEW) {
         for (int i = 0; i < few; i++)
             values[i] = w[ids[i]];
-        c = (struct candidates){values, few, ids};
+        w = values;
+        n = few;
+        index = ids;
     }
-    struct cut cut = cut_find(&c, k, true, &by_value);
-    for (int i = 0, found = 0; i < c.n && found < k; i++) {
-        uint32_t key = cut_key(&by_value, c.w[i]);
+    struct cut cut = cut_find(w, n, k, true, &by_value);
+    for (int i = 0, found = 0; i < n && found < k; i++) {
+        uint32_t key = cut_key(&by_value, w[i]);
         if (key > cut.key || (key == cut.key && cut.ties-- > 0))
-            out[found++] = (struct token_logprob){c.ids ? c.ids[i] : i, c.w[i]};
+            out[found++] = (struct token_logprob){index ? index[i] : i, w[i]};
     }
+}
+
+/* ---- fewer candidates ---- */
+
+/* Few already, or narrowed down. */
+static bool is_narrow(const struct candidates *c)
+{
+    return c->n <= CANDIDATES_FEW || c->ids == c->few;
+}
+
+/* Those whose n indices are in `few` remain. */
+static void take_few(struct candidates *c, int n)
+{
+    for (int i = 0; i < n; i++) { /* indices ascend, so that nothing is lost */
+        c->w[i] = c->w[c->few[i]];
+        c->few[i] = c->ids ? c->ids[c->few[i]] : c->few[i];
+    }
+    c->ids = c->few;
+    c->n = n;
+}
+
+/* Where they are few, the hits remain, in their order, as weights if the search is for them. False,
+ * and nothing done, where there are many. */
+static bool narrow(struct candidates *c, const struct search *s)
+{
+    int n = blocks_gather(&c->blocks, c->w, c->n, s, c->few);
+    if (n == 0 || n > CANDIDATES_FEW)
+        return false;
+    take_few(c, n);
+    if (s->how)
+        weights_exp(c->w, n, s->how);
+    return true;
+}
+
+/* Weights fall with their logits: those of at least `least` are found by these. The border is lower
+ * by a little, so that rounding hides none. */
+static struct search search_weights(const struct weighing *how, float least)
+{
+    double border = how->most + (math_log(least) - 0.01) / how->scale;
+    return (struct search){nextafterf((float)border, -INFINITY), least, how};
+}
+
+/* The best weigh most of all: looks at ever smaller ones until they make up the amount. */
+static bool narrow_to_amount(struct candidates *c, const struct weighing *how, double amount)
+{
+    float weights[CANDIDATES_FEW];
+    for (float least = 0x1p-6f; least > 0x1p-60f; least *= 0x1p-3f) {
+        struct search s = search_weights(how, least);
+        int n = blocks_gather(&c->blocks, c->w, c->n, &s, c->few);
+        double sum = 0;
+        if (n > CANDIDATES_FEW)
+            return false;
+        for (int i = 0; i < n; i++)
+            weights[i] = c->w[c->few[i]];
+        weights_exp(weights, n, how);
+        for (int i = 0; i < n; i++)
+            sum += (double)weights[i];
+        /* A little more, so that rounding cannot hide one that belongs. */
+        if (sum > amount * (1 + 1e-9)) {
+            take_few(c, n);
+            memcpy(c->w, weights, (size_t)n * sizeof *weights);
+            return true;
+        }
+    }
+    return false;
+}
+
+double candidates_weigh(struct candidates *c, const struct weighing *how, double top_p,
+                        double min_p)
+{
+    double total = 0;
+    if (!is_narrow(c) && top_p < 1) {
+        total = logits_exp_sum(c->w, c->n, how);
+        if (narrow_to_amount(c, how, top_p * total))
+            return total;
+    } else if (!is_narrow(c) && (float)min_p >= 0x1p-60f) {
+        struct search s = search_weights(how, (float)min_p);
+        if (narrow(c, &s))
+            return total;
+    }
+    return weights_exp(c->w, c->n, how);
 }
 
 /* ---- the rules ---- */
 
-void keep_top_k(struct candidates *c, int k, int32_t ids[CANDIDATES_FEW])
+void keep_top_k(struct candidates *c, int k)
 {
-    struct blocks b;
     if (k >= c->n)
         return;
-    if (!is_narrow(c, ids)) {
-        blocks_fill(&b, c->w, c->n);
-        if (k <= b.n)
-            blocks_narrow(&b, c, blocks_border(&b, k), ids);
-    }
-    if (k < c->n)
-        cut_apply(c, cut_find(c, k, true, &by_value), -INFINITY, &by_value);
+    if (!is_narrow(c) && k <= c->blocks.n)
+        narrow(c, &(struct search){.border = blocks_border(&c->blocks, k)});
+    if (k >= c->n)
+        return;
+    cut_apply(c, cut_find(c->w, c->n, k, true, &by_value), -INFINITY, &by_value);
+    if (!is_narrow(c))
+        candidates_most(c);
 }
 
 void keep_sigma(struct candidates *c, double s)
@@ -258,34 +343,12 @@ void keep_sigma(struct candidates *c, double s)
     for (int i = 0; i < c->n; i++)
         if (c->w[i] < least)
             c->w[i] = -INFINITY;
+    candidates_most(c);
 }
 
-/* The best weigh most of all: looks at ever smaller ones until they make up the amount. */
-static void narrow_to_amount(struct candidates *c, double amount, int32_t ids[CANDIDATES_FEW])
+void keep_top_p(struct candidates *c, double amount)
 {
-    struct blocks b;
-    blocks_fill(&b, c->w, c->n);
-    for (float least = 0x1p-6f; least > 0x1p-60f; least *= 0x1p-3f) {
-        int n = blocks_gather(&b, c->w, c->n, least, ids, CANDIDATES_FEW);
-        double sum = 0;
-        if (n > CANDIDATES_FEW)
-            return;
-        for (int i = 0; i < n; i++)
-            sum += c->w[ids[i]];
-        /* A little more, so that rounding cannot hide one that belongs. */
-        if (sum > amount * (1 + 1e-9)) {
-            candidates_take(c, ids, n);
-            return;
-        }
-    }
-}
-
-void keep_top_p(struct candidates *c, double p, int32_t ids[CANDIDATES_FEW])
-{
-    double amount = p * weights_sum(c->w, c->n);
-    if (!is_narrow(c, ids))
-        narrow_to_amount(c, amount, ids);
-    cut_apply(c, cut_find(c, amount, false, &by_value), 0, &by_value);
+    cut_apply(c, cut_find(c->w, c->n, amount, false, &by_value), 0, &by_value);
 }
 
 /* Locally typical: those whose surprise, -log p, is closest to the expected one. With w = p * total
@@ -297,13 +360,13 @@ void keep_typical(struct candidates *c, double p)
         if (c->w[i] > 0)
             middle += (double)c->w[i] * math_log_fast(c->w[i]);
     struct cut_rule rule = {CUT_TYPICAL, (float)(middle / total)};
-    cut_apply(c, cut_find(c, p * total, false, &rule), 0, &rule);
+    cut_apply(c, cut_find(c->w, c->n, p * total, false, &rule), 0, &rule);
 }
 
-void keep_min_p(struct candidates *c, double p, int32_t ids[CANDIDATES_FEW])
+void keep_min_p(struct candidates *c, double p)
 {
-    float least = (float)(p * floats_most(c->w, c->n));
-    if (candidates_narrow(c, least, ids))
+    float least = (float)(p * (double)candidates_most(c));
+    if (!is_narrow(c) && narrow(c, &(struct search){.border = least}))
         return;
     for (int i = 0; i < c->n; i++)
         if (c->w[i] < least)

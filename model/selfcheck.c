@@ -1,6 +1,7 @@
 #include "selfcheck.h"
 
 #include "attention.h"
+#include "kernels/pick.h"
 #include "kernels/vec.h"
 #include "kvcache.h"
 #include "log.h"
@@ -167,6 +168,27 @@ static bool check_rows(struct problem *p, enum isa level)
     return same(p, 7 * COLS);
 }
 
+/* ---- choosing a token ---- */
+
+enum { PICKS = 4 * PICK_BLOCK + COLS + 7, PICK_SUMS = 6, PICK_MOST = 13 };
+
+/* Sums side by side, one alone and a part of one. */
+static void run_pick(const struct problem *p, const struct pick_ops *ops, float *out)
+{
+    double sums[PICK_SUMS];
+    ops->exp(out, p->x, PICKS, 1.5f, 3.0f);
+    ops->sums(out, PICKS, sums);
+    ops->most(p->x, PICKS, 100, out + PICKS);
+    memcpy(out + PICKS + PICK_MOST, sums, sizeof sums);
+}
+
+static bool check_pick(struct problem *p, enum isa level)
+{
+    run_pick(p, pick_ops_of(ISA_C), p->expected);
+    run_pick(p, pick_ops_of(level), p->found);
+    return same(p, PICKS + PICK_MOST + 2 * PICK_SUMS);
+}
+
 /* ---- all ---- */
 
 static size_t most(size_t a, size_t b)
@@ -237,7 +259,7 @@ static bool check_level(enum isa level)
         return right[level];
     struct problem p;
     right[level] = problem_init(&p, level) && check_matrices(&p, level) &&
-                   check_attention(&p, level) && check_rows(&p, level);
+                   check_attention(&p, level) && check_rows(&p, level) && check_pick(&p, level);
     known[level] = true;
     problem_finish(&p);
     return right[level];

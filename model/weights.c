@@ -1,5 +1,7 @@
 #include "weights_inner.h"
 
+#include "checksum.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,6 +16,7 @@
 #define MOST_NAME_BYTES    512
 #define DEFAULT_ALIGN      32u
 #define LEAST_TENSOR_BYTES (8 + 1 + 4 + 8 + 4 + 8) /* name, dimension, format, offset */
+#define BEGINNING_BYTES    65536                   /* of a file, that tell it from others */
 #define LEAST_KEY_BYTES    (8 + 1 + 4 + 1)
 
 /* ---- names ---- */
@@ -52,6 +55,20 @@ size_t weights_file_bytes(const struct weights *w)
     for (int i = 0; i < w->n_files; i++)
         total += w->files[i].bytes;
     return total;
+}
+
+uint64_t weights_identity(const struct weights *w)
+{
+    uint64_t h = w->n_tensors;
+    for (int i = 0; i < w->n_files; i++) {
+        const struct mapping *f = &w->files[i];
+        const int64_t facts[] = {(int64_t)f->bytes, f->changed};
+        h = checksum(h, facts, sizeof facts);
+        h = checksum(h, f->data, f->bytes < BEGINNING_BYTES ? f->bytes : BEGINNING_BYTES);
+    }
+    for (size_t i = 0; i < w->n_tensors; i++)
+        h = checksum(h, w->tensors[i].name, strlen(w->tensors[i].name));
+    return h;
 }
 
 /* The whole pages within, or (wider) all that are touched. */
@@ -101,7 +118,8 @@ static int map_file(const char *path, struct mapping *out, struct err *err)
         if (p == MAP_FAILED)
             rc = err_set(err, ERR_IO, "cannot map %s: %s", path, strerror(errno));
         else
-            *out = (struct mapping){p, (size_t)st.st_size};
+            *out = (struct mapping){p, (size_t)st.st_size,
+                                    (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec};
     }
     close(fd);
     return rc;

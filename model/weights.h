@@ -31,6 +31,9 @@ void weights_close(struct weights *w); /* accepts NULL */
 const char *weights_path(const struct weights *w);
 size_t weights_file_bytes(const struct weights *w); /* of all files */
 
+/* Tells this content from another, wherever it lies: from sizes, times of change, beginnings. */
+uint64_t weights_identity(const struct weights *w);
+
 const struct tensor *weights_tensor(const struct weights *w,
                                     const char *name); /* NULL: not there */
 size_t weights_tensors(const struct weights *w);

@@ -10,6 +10,7 @@
 struct mapping {
     const uint8_t *data;
     size_t bytes;
+    int64_t changed; /* nanoseconds of its last change */
 };
 
 struct key {

@@ -1,5 +1,7 @@
 #include "engine_state.h"
 
+#include "pool.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -144,7 +146,8 @@ static int allocate(struct engine *e)
     e->turns = calloc((size_t)e->config.most_queued + 1, sizeof *e->turns);
     e->counts = calloc((size_t)e->config.most_queued + 1, sizeof *e->counts);
     e->logits = mem_alloc(MODEL_LOGIT_ROWS * vocab, sizeof *e->logits);
-    e->raw = mem_alloc(vocab, sizeof *e->raw);
+    int rows = engine_logit_rows(pool_threads(e->config.pool));
+    e->raw = mem_alloc((size_t)(rows - MODEL_LOGIT_ROWS) * vocab, sizeof *e->raw);
     bool all = e->running && e->views && e->items && e->wants && e->turns && e->counts &&
                e->logits && e->raw;
     return all ? 0 : ERR_NOMEM;

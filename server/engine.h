@@ -38,6 +38,8 @@ void engine_cancel(struct engine *e, struct job *job);
  * NULL: no more. Any thread. */
 struct job *engine_next_news(struct engine *e);
 
+/* Rows of the vocabulary that it keeps for logits, with a pool of so many threads. */
+int engine_logit_rows(int threads);
 /* The longest prompt plus answer that can run. */
 int engine_context(const struct engine *e);
 

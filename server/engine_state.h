@@ -6,13 +6,25 @@
 #include "sequence.h"
 
 /* The engine's inside, for its files: engine.c (threads and life), engine_admit.c (who begins and
- * who ends), engine_step.c (a step), engine_report.c (what is told). Engine thread, unless it says
+ * who ends), engine_step.c (a step), engine_choose.c (tokens from logits),
+ * engine_report.c (what is told). Engine thread, unless it says
  * otherwise. */
 
-/* A row of the step whose logits are wanted: to draw the next token, or to score a prompt token. */
+/* A row of the step whose logits are wanted. */
+enum want_kind {
+    WANT_NONE,
+    WANT_SCORE,  /* how likely the prompt token behind it is */
+    WANT_DRAW,   /* the next token */
+    WANT_GUESSED /* the same, if the guesses before it prove right */
+};
 struct want {
     struct sequence *s;
     int row, position;
+    enum want_kind kind;
+    /* what came of it */
+    bool chosen;
+    int rc;
+    struct job_token token; /* its `top` belongs to whoever uses it */
 };
 
 struct engine {
@@ -47,7 +59,7 @@ struct engine {
     struct want *wants;
     double *turns; /* [most_queued]: for sched_next */
     int *counts;
-    float *logits, *raw;
+    float *logits, *raw; /* raw: copies that samplers do not change */
     double prompt_ms_per_token, decode_ms;
     struct engine_stats now;
 };
@@ -71,6 +83,12 @@ void engine_shift(struct engine *e, struct sequence *s);
 
 /* ---- engine_step.c ---- */
 void engine_step(struct engine *e);
+
+/* ---- engine_choose.c ---- */
+/* Draws from, or scores, the first n rows of e->logits, all but the guessed ones. */
+void engine_choose(struct engine *e, struct want *wants, int n);
+/* The same for one that had to wait. */
+void engine_choose_late(struct engine *e, struct want *wants, int i);
 
 /* ---- engine_guess.c ---- */
 /* Guesses what follows s's tokens and puts it behind them; how many. `decoders` share the step,

@@ -1,5 +1,6 @@
 #include "engine_state.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,20 +91,22 @@ static int count_decoders(const struct engine *e, int n)
     return decoders;
 }
 
-/* Whether the logits behind token j of its chunk will be read: to score the prompt, or to draw. */
-static bool wants_logits(const struct sequence *s, int j)
+/* What the logits behind token j of its chunk will be read for. */
+static enum want_kind want_of(const struct sequence *s, int j)
 {
     int next = s->position + j + 1;
-    bool scores = next < s->prompt_n && s->scored < s->prompt_n && next >= s->scored;
-    bool draws = s->most > 0 && (next == s->n || (s->guessed && next > s->n));
-    return scores || draws;
+    if (next < s->prompt_n && s->scored < s->prompt_n && next >= s->scored)
+        return WANT_SCORE;
+    if (s->most <= 0)
+        return WANT_NONE;
+    return next == s->n ? WANT_DRAW : s->guessed && next > s->n ? WANT_GUESSED : WANT_NONE;
 }
 
 /* Of its last so many tokens. */
 static int wanted(const struct sequence *s)
 {
     int first = 0;
-    while (first < s->grant && !wants_logits(s, first))
+    while (first < s->grant && want_of(s, first) == WANT_NONE)
         first++;
     return s->grant - first;
 }
@@ -148,41 +151,21 @@ static int build_batch(struct engine *e)
 
 /* ---- what comes of it ---- */
 
-static int fill_token(struct engine *e, const float *logits, int32_t id, int top,
-                      struct job_token *out)
+/* Sends one prompt token with its log-probability; rc: what came of working that out. */
+static void score_token(struct engine *e, struct sequence *s, struct job_token *token, int rc)
 {
-    int vocab = e->plan->vocabulary;
-    double log_sum;
-    int k = top < 0 ? vocab : top;
-    *out = (struct job_token){.id = id};
-    if (k > 0) {
-        out->top = malloc((size_t)k * sizeof *out->top);
-        if (!out->top)
-            return ERR_NOMEM;
-        out->n_top = logprobs_top(logits, vocab, top, out->top, &log_sum);
-    } else {
-        log_sum = logits_log_sum(logits, vocab);
-    }
-    out->logprob = logits_logprob(logits[id], log_sum);
-    return 0;
-}
-
-/* Sends one prompt token with its log-probability; `logits` NULL for the first, which nothing
- * predicts. */
-static void score_token(struct engine *e, struct sequence *s, const float *logits)
-{
-    struct job_token token = {.id = s->tokens[s->scored], .logprob = NAN};
     struct job_event *event = engine_event(JOB_PROMPT, s->choice);
-    int rc = event ? 0 : ERR_NOMEM;
-    if (rc == 0 && logits)
-        rc = fill_token(e, logits, token.id, s->request->job->request.prompt_logprobs, &token);
+    if (!event)
+        rc = ERR_NOMEM;
     if (rc == 0) {
         struct stream one;
         stream_init(&one, &(struct stream_stops){0});
-        stream_push(&one, &token, "", 0, false);
+        stream_push(&one, token, "", 0, false);
         stream_take(&one, true, event);
         rc = one.failed ? ERR_NOMEM : 0;
         stream_finish(&one);
+    } else {
+        free(token->top);
     }
     s->scored++;
     if (rc == 0) {
@@ -191,6 +174,13 @@ static void score_token(struct engine *e, struct sequence *s, const float *logit
         job_event_destroy(event);
         engine_fail_memory(s->request);
     }
+}
+
+/* Nothing predicts it. */
+static void score_first(struct engine *e, struct sequence *s)
+{
+    struct job_token token = {.id = s->tokens[0], .logprob = NAN};
+    score_token(e, s, &token, 0);
 }
 
 static void send_text(struct engine *e, struct sequence *s)
@@ -210,31 +200,24 @@ static void send_text(struct engine *e, struct sequence *s)
 }
 
 /* False: the answer has ended, and with it the sequence. */
-static bool draw_token(struct engine *e, struct sequence *s, int position, float *logits)
+static bool use_drawn(struct engine *e, struct want *want)
 {
-    const struct job_request *q = &s->request->job->request;
-    struct job_token token = {0};
+    struct sequence *s = want->s;
     enum job_finish finish = FINISH_NONE;
-    bool wants_logprob = q->logprobs != JOB_NO_LOGPROBS || q->candidates > 1;
-    int rc = 0;
-    if (wants_logprob)
-        memcpy(e->raw, logits, (size_t)e->plan->vocabulary * sizeof *logits);
-    int32_t id = sampler_pick(s->sampler, logits, e->plan->vocabulary);
-    token.id = id;
-    if (wants_logprob)
-        rc = fill_token(e, e->raw, id, q->logprobs == JOB_NO_LOGPROBS ? 0 : q->logprobs, &token);
+    int rc = want->rc;
+    int32_t id = want->token.id;
     if (s->request->job->times.first_token == 0)
         s->request->job->times.first_token = engine_clock();
     e->now.generated_tokens++;
     if (rc == 0)
-        rc = sequence_accept(s, e->tokenizer, &token, &finish);
+        rc = sequence_accept(s, e->tokenizer, &want->token, &finish);
     if (rc) {
         engine_fail_memory(s->request);
     } else if (finish != FINISH_NONE) {
         engine_finish(e, s, finish);
         return false;
     } else {
-        engine_guess_drawn(s, position, id);
+        engine_guess_drawn(s, want->position, id);
         send_text(e, s);
     }
     return true;
@@ -262,21 +245,28 @@ static void announce(struct engine *e, struct sequence *s)
 }
 
 /* False: the sequence has ended. */
-static bool use_logits(struct engine *e, const struct want *want, float *logits)
+static bool use_row(struct engine *e, struct want *wants, int i)
 {
+    struct want *want = &wants[i];
     struct sequence *s = want->s;
-    if (want->position + 1 == s->scored && s->scored < s->prompt_n)
-        score_token(e, s, logits);
-    else if (want->position + 1 == s->n && (!s->guessed || engine_guess_holds(s, want->position)))
-        return draw_token(e, s, want->position, logits);
-    return true;
+    if (want->kind == WANT_SCORE) {
+        assert(want->position + 1 == s->scored);
+        score_token(e, s, &want->token, want->rc);
+        return true;
+    }
+    if (want->kind == WANT_GUESSED && !engine_guess_holds(s, want->position))
+        return true;
+    engine_choose_late(e, wants, i);
+    return use_drawn(e, want);
 }
 
 /* Rows of a sequence that is no more. */
 static void forget(struct engine *e, int from, int n, const struct sequence *ended)
 {
-    for (int i = from; i < n && e->wants[i].s == ended; i++)
+    for (int i = from; i < n && e->wants[i].s == ended; i++) {
+        assert(!e->wants[i].chosen); /* an answer ends with a draw: guesses came behind it */
         e->wants[i].s = NULL;
+    }
 }
 
 static int list_wants(struct engine *e)
@@ -284,9 +274,12 @@ static int list_wants(struct engine *e)
     int n = 0;
     for (int i = 0; i < e->n_running; i++) {
         struct sequence *s = e->running[i];
-        for (int j = 0; j < s->grant; j++)
-            if (wants_logits(s, j))
-                e->wants[n++] = (struct want){s, s->first_row + j, s->position + j};
+        for (int j = 0; j < s->grant; j++) {
+            enum want_kind kind = want_of(s, j);
+            if (kind != WANT_NONE)
+                e->wants[n++] = (struct want){
+                    .s = s, .row = s->first_row + j, .position = s->position + j, .kind = kind};
+        }
     }
     return n;
 }
@@ -297,7 +290,7 @@ static void commit(struct engine *e, struct sequence *s)
     kv_seq_commit(s->kv, end);
     e->now.recomputed_tokens += (uint64_t)(sequence_store(s, end) - s->guessed);
     if (s->scored == 0)
-        score_token(e, s, NULL);
+        score_first(e, s);
     if (end >= s->prompt_n && !s->announced) {
         kv_seq_mark(s->kv);
         announce(e, s);
@@ -311,16 +304,17 @@ static void use_step(struct engine *e)
             commit(e, e->running[i]);
     int n = list_wants(e);
     for (int at = 0; at < n; at += MODEL_LOGIT_ROWS) {
+        struct want *wants = e->wants + at;
         int rows[MODEL_LOGIT_ROWS], m = n - at < MODEL_LOGIT_ROWS ? n - at : MODEL_LOGIT_ROWS;
         for (int i = 0; i < m; i++)
-            rows[i] = e->wants[at + i].row;
+            rows[i] = wants[i].row;
         pthread_mutex_unlock(&e->state_lock);
         model_logits(e->config.model, rows, m, e->logits);
+        engine_choose(e, wants, m);
         pthread_mutex_lock(&e->state_lock);
         for (int i = 0; i < m; i++) {
-            struct sequence *s = e->wants[at + i].s;
-            if (s && !use_logits(e, &e->wants[at + i],
-                                 e->logits + (size_t)i * (size_t)e->plan->vocabulary))
+            struct sequence *s = wants[i].s;
+            if (s && !use_row(e, wants, i))
                 forget(e, at + i + 1, n, s);
         }
     }

@@ -1,4 +1,6 @@
 #include "commands.h"
+#include "compare.h"
+#include "pool.h"
 #include "session.h"
 
 #include <math.h>
@@ -19,6 +21,7 @@ struct bench {
     struct sampler *sampler; /* the most likely token */
     uint64_t random;
     json_t *rows; /* for --json */
+    struct compare *compare;
 };
 
 struct measurement {
@@ -87,12 +90,27 @@ static int append(struct bench *b, struct kv_seq *s, int n, struct err *err)
     return rc;
 }
 
+struct picking {
+    const struct bench *b;
+    int32_t *tokens;
+};
+
+/* A sampler that only takes the likeliest remembers nothing: all workers share it. */
+static void pick_tokens(void *arg, int worker, int64_t first, int64_t last)
+{
+    const struct picking *p = arg;
+    int vocabulary = model_plan(p->b->session.model)->vocabulary;
+    (void)worker;
+    for (int64_t i = first; i < last; i++)
+        p->tokens[i] = sampler_pick(p->b->sampler, p->b->logits + (size_t)i * (size_t)vocabulary,
+                                    vocabulary);
+}
+
 /* One token for each sequence, greedily chosen. */
 static int decode_step(struct bench *b, struct kv_seq *const *seqs, int32_t *tokens, int n,
                        struct err *err)
 {
     struct batch_item items[256];
-    int vocabulary = model_plan(b->session.model)->vocabulary;
     for (int i = 0; i < n; i++) {
         items[i] = (struct batch_item){seqs[i],     &tokens[i], 1, kv_seq_length(seqs[i]),
                                        ANY_VARIANT, .wanted = 1};
@@ -111,9 +129,7 @@ static int decode_step(struct bench *b, struct kv_seq *const *seqs, int32_t *tok
         for (int i = 0; i < m; i++)
             rows[i] = at + i;
         model_logits(b->session.model, rows, m, b->logits);
-        for (int i = 0; i < m; i++)
-            tokens[at + i] = sampler_pick(b->sampler, b->logits + (size_t)i * (size_t)vocabulary,
-                                          vocabulary);
+        pool_run(b->session.pool, pick_tokens, &(struct picking){b, tokens + at}, m, 1);
     }
     return 0;
 }
@@ -298,22 +314,31 @@ static int measure_kernels(struct bench *b, struct err *err)
     return 0;
 }
 
-static int run(struct bench *b, struct err *err)
+/* ---- all ---- */
+
+static void print_json(const struct bench *b)
 {
-    int rc = session_open(&b->session, b->settings, err);
-    if (rc == 0)
-        rc = session_load(&b->session, 0, err);
-    if (rc)
-        return rc;
-    if (b->settings->kernels_only)
-        return measure_kernels(b, err);
+    const struct settings *s = b->settings;
+    json_t *all = json_pack("{s:s, s:s, s:i, s:s, s:s, s:O}", "model",
+                            model_plan(b->session.model)->name, "cpu", cpu_name(), "threads",
+                            b->session.threads, "kernels", s->kernels, "kv", s->kv, "rows",
+                            b->rows);
+    if (s->compare)
+        json_object_set_new(all, "compared_with", json_string(s->compare));
+    json_dumpf(all, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(all);
+}
+
+static int measure_steps(struct bench *b, struct err *err)
+{
     const struct model_plan *p = model_plan(b->session.model);
     b->logits = mem_alloc(MODEL_LOGIT_ROWS * (size_t)p->vocabulary, sizeof *b->logits);
     if (!b->logits)
         return err_set(err, ERR_NOMEM, "no memory for logits");
     struct sampler_params greedy = sampler_params_default;
     greedy.temperature = 0;
-    rc = sampler_create(&greedy, model_tokenizer(b->session.model), 0, &b->sampler, err);
+    int rc = sampler_create(&greedy, model_tokenizer(b->session.model), 0, &b->sampler, err);
     if (rc)
         return rc;
     if (!b->settings->json)
@@ -322,15 +347,24 @@ static int run(struct bench *b, struct err *err)
                p->name, p->architecture, b->session.threads, b->settings->kernels, cpu_name(),
                b->settings->activation_bits, b->settings->kv, "work", "tokens", "depth",
                "sequences", "median t/s", "least", "most", "step ms", "p99");
-    rc = measure_all(b, err);
-    if (rc == 0 && b->settings->json) {
-        json_t *all = json_pack("{s:s, s:s, s:i, s:s, s:s, s:O}", "model", p->name, "cpu",
-                                cpu_name(), "threads", b->session.threads, "kernels",
-                                b->settings->kernels, "kv", b->settings->kv, "rows", b->rows);
-        json_dumpf(all, stdout, JSON_INDENT(2));
-        putchar('\n');
-        json_decref(all);
-    }
+    return measure_all(b, err);
+}
+
+static int run(struct bench *b, struct err *err)
+{
+    const struct settings *s = b->settings;
+    int rc = s->compare ? compare_create(s, &b->compare, err) : 0;
+    if (rc == 0)
+        rc = session_open(&b->session, s, err);
+    if (rc == 0)
+        rc = session_load(&b->session, 0, err);
+    if (rc)
+        return rc;
+    if (s->kernels_only)
+        return measure_kernels(b, err);
+    rc = s->compare ? compare_run(b->compare, &b->session, b->rows, err) : measure_steps(b, err);
+    if (rc == 0 && s->json)
+        print_json(b);
     return rc;
 }
 
@@ -341,6 +375,7 @@ int command_bench(const struct settings *s)
     int rc = run(&b, &err);
     if (rc)
         fprintf(stderr, "ropewalk: %s\n", err.text);
+    compare_destroy(b.compare);
     mem_free(b.logits);
     sampler_destroy(b.sampler);
     session_finish(&b.session);

@@ -1,5 +1,6 @@
 #include "budget.h"
 
+#include "engine.h"
 #include "server.h"
 
 #include <stdint.h>
@@ -66,7 +67,7 @@ void budget_make(struct budget *b, size_t total, const struct model_plan *p,
         .total = total,
         .weights = p->weight_bytes,
         .scratch = p->scratch_bytes,
-        .logits = (MODEL_LOGIT_ROWS + 1) * vocabulary * sizeof(float),
+        .logits = (size_t)engine_logit_rows(p->threads) * vocabulary * sizeof(float),
         .program = PROGRAM_BYTES + TOKEN_BYTES * vocabulary + total / PAGE_TABLES,
     };
     divide_clients(b, settings);
@@ -130,7 +131,8 @@ void budget_lines(const struct budget *b, const struct model_plan *p,
     for (int i = 0; i < BUDGET_LINES; i++)
         out[i] = lines[i];
     snprintf(out[1].what, sizeof out[1].what, "activations of %d tokens a step", p->batch_tokens);
-    snprintf(out[2].what, sizeof out[2].what, "%d rows of %d", MODEL_LOGIT_ROWS + 1, p->vocabulary);
+    snprintf(out[2].what, sizeof out[2].what, "%d rows of %d", engine_logit_rows(p->threads),
+             p->vocabulary);
     snprintf(out[4].what, sizeof out[4].what, "%d connections at most", b->connections);
     snprintf(out[5].what, sizeof out[5].what, "bodies (at most %s each), jobs, unread answers",
              size_text((double)b->body).text);

@@ -98,6 +98,7 @@ static int start(struct serve *s, struct err *err)
     rc = session_load(&s->session, 0, err);
     if (rc)
         return rc;
+    log_info("the weights are ready after %.1f s", s->session.load_seconds);
     for (int i = 0; i < s->settings->public_prefix.n && rc == 0; i++)
         rc = server_public_prefix(s->server, s->settings->public_prefix.items[i], s->session.cache,
                                   err);

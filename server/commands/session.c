@@ -2,6 +2,7 @@
 
 #include "log.h"
 #include "mem.h"
+#include "progress.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -36,6 +37,7 @@ static int open_model(struct session *s, const struct settings *settings, struct
                                      : 0;
     if (rc)
         return rc;
+    bool keeps = settings->repack_cache && strcmp(settings->repack_cache, "off");
     const struct model_options options = {
         .path = settings->model,
         .window = settings->window,
@@ -46,6 +48,7 @@ static int open_model(struct session *s, const struct settings *settings, struct
         .activation_bits = settings->activation_bits,
         .threads = s->threads,
         .chat_template = s->chat_template,
+        .repack_dir = keeps ? settings->repack_cache : NULL,
     };
     return model_open(&options, &s->model, err);
 }
@@ -101,6 +104,28 @@ int session_open(struct session *s, const struct settings *settings, struct err 
     return refuse(s, err);
 }
 
+static void place_workers(struct session *s)
+{
+    struct numa numa;
+    numa_read("", NULL, &numa);
+    pool_place(s->pool, &numa);
+    if (pool_nodes(s->pool) > 1)
+        log_info("%d memory nodes: every worker stays on its own", pool_nodes(s->pool));
+}
+
+static int load_weights(struct session *s, struct err *err)
+{
+    const char *slash = strrchr(s->settings->model, '/');
+    struct strbuf what = {0};
+    struct progress progress;
+    strbuf_addf(&what, "reading %s", slash ? slash + 1 : s->settings->model);
+    progress_begin(&progress, what.data ? what.data : "reading the model");
+    int rc = model_load(s->model, s->pool, progress_show, &progress, err);
+    s->load_seconds = progress_end(&progress);
+    strbuf_finish(&what);
+    return rc;
+}
+
 int session_load(struct session *s, size_t most_kv_bytes, struct err *err)
 {
     const struct model_plan *p = model_plan(s->model);
@@ -111,7 +136,9 @@ int session_load(struct session *s, size_t most_kv_bytes, struct err *err)
         kv.arena_bytes = most_kv_bytes;
     int rc = pool_create(s->threads, s->nice, &s->pool, err);
     if (rc == 0)
-        rc = model_load(s->model, s->pool, NULL, NULL, err);
+        place_workers(s);
+    if (rc == 0)
+        rc = load_weights(s, err);
     if (rc == 0)
         rc = kv_create(&kv, &s->cache, err);
     return rc;

@@ -18,6 +18,7 @@ struct session {
     struct pool *pool;
     struct kv_cache *cache;
     char *chat_template; /* the text of --chat-template FILE, or NULL */
+    double load_seconds; /* that the weights took */
 };
 
 /* Opens the file and makes the plan; budget.arena is worked out. No large memory is taken.

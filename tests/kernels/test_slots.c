@@ -1,9 +1,10 @@
 /* No kernel without a check: every slot of every table of every level is there, and is called here
- * by itself (matrices) or is one of those that test_attention and test_vec compare with plain C. A
- * slot that a table gains does not compile until it is counted here. */
+ * by itself (matrices) or is one of those that test_attention, test_vec and test_pick compare with
+ * plain C. A slot that a table gains does not compile until it is counted here. */
 #include "attention/kernels/attn_ops.h"
 #include "mem.h"
 #include "model/kernels/ops.h"
+#include "model/kernels/pick.h"
 #include "model/kernels/vec.h"
 #include "testlib.h"
 
@@ -15,10 +16,12 @@ typedef void slot_fn(void);
 
 enum {
     ATTN_SLOTS = 2 * KV_TYPE_COUNT + 5, /* test_attention: compare_slots and what follows it */
-    VEC_SLOTS = 7                       /* test_vec: slots */
+    VEC_SLOTS = 7,                      /* test_vec: slots */
+    PICK_SLOTS = 3                      /* test_pick */
 };
 _Static_assert(sizeof(struct attn_ops) == ATTN_SLOTS * sizeof(slot_fn *), "compare it, count it");
 _Static_assert(sizeof(struct vec_ops) == VEC_SLOTS * sizeof(slot_fn *), "compare it, count it");
+_Static_assert(sizeof(struct pick_ops) == PICK_SLOTS * sizeof(slot_fn *), "compare it, count it");
 _Static_assert(sizeof(struct matrix_ops) ==
                    4 * sizeof(int) + (3 + 6 * FORMAT_COUNT) * sizeof(slot_fn *),
                "check it below, count it"); /* `peak` only measures */
@@ -28,11 +31,13 @@ static void no_slot_is_empty(void **state)
     (void)state;
     for (int level = ISA_C; level <= (int)cpu_isa(); level++) {
         struct attn_ops attn;
-        slot_fn *slots[ATTN_SLOTS + VEC_SLOTS];
+        slot_fn *slots[ATTN_SLOTS + VEC_SLOTS + PICK_SLOTS];
         attn_ops_fill(&attn, (enum isa)level);
         memcpy(slots, &attn, sizeof attn);
         memcpy(slots + ATTN_SLOTS, vec_ops((enum isa)level), sizeof(struct vec_ops));
-        for (int i = 0; i < ATTN_SLOTS + VEC_SLOTS; i++)
+        memcpy(slots + ATTN_SLOTS + VEC_SLOTS, pick_ops_of((enum isa)level),
+               sizeof(struct pick_ops));
+        for (int i = 0; i < ATTN_SLOTS + VEC_SLOTS + PICK_SLOTS; i++)
             if (!slots[i])
                 fail_msg("%s: slot %d is empty", isa_name((enum isa)level), i);
     }

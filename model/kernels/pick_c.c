@@ -1,0 +1,8 @@
+#define LANES 4
+#include "kernels/pick_body.h"
+#include "kernels/pick_levels.h"
+
+const struct pick_ops *pick_ops_c(void)
+{
+    return &table;
+}
