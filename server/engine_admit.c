@@ -84,6 +84,7 @@ void engine_finish(struct engine *e, struct sequence *s, enum job_finish finish)
         engine_count_prompt(e, s);
     engine_park(e, s);
     remove_running(e, s);
+    engine_leave_slot(e, s);
     sequence_destroy(s);
     r->live--;
     if (r->live == 0 && !r->waits)
@@ -103,6 +104,14 @@ static void unlink_waiting(struct engine *e, struct request **at)
     if (!*at)
         e->waiting_last = at;
     e->n_waiting--;
+}
+
+static struct request **waiting_link(struct engine *e, const struct request *r)
+{
+    struct request **at = &e->waiting;
+    while (*at != r)
+        at = &(*at)->next;
+    return at;
 }
 
 static void drop_waiting(struct engine *e)
@@ -166,28 +175,7 @@ void engine_accept(struct engine *e, struct job *j)
     *e->waiting_last = r;
     e->waiting_last = &r->next;
     e->n_waiting++;
-}
-
-static int count_running(const struct engine *e, uint64_t tenant)
-{
-    int n = 0;
-    for (int i = 0; i < e->n_running; i++)
-        n += e->running[i]->request->job->request.tenant == tenant;
-    return n;
-}
-
-/* The link to the request that begins next. */
-static struct request **next_waiting(struct engine *e)
-{
-    int n = 0;
-    for (const struct request *r = e->waiting; r && n < e->config.most_queued; r = r->next, n++) {
-        e->turns[n] = r->turn;
-        e->counts[n] = count_running(e, r->job->request.tenant);
-    }
-    struct request **at = &e->waiting;
-    for (int next = sched_next(e->turns, e->counts, n); next > 0; next--)
-        at = &(*at)->next;
-    return at;
+    e->claims_changed = true;
 }
 
 /* Choices of one request keep their order; of equal turns the one that came first goes first. */
@@ -199,9 +187,8 @@ static void insert_running(struct engine *e, struct sequence *s)
     e->running[i] = s;
 }
 
-static void begin_choice(struct engine *e)
+void engine_begin(struct engine *e, struct request *r)
 {
-    struct request **at = next_waiting(e), *r = *at;
     struct sequence *s;
     struct err err;
     if (r->started == 0) {
@@ -215,11 +202,12 @@ static void begin_choice(struct engine *e)
         s->serial = ++e->serials;
         insert_running(e, s);
         r->live++;
+        r->slots++;
     }
     r->started++;
     if (r->started < r->choices && !r->finished)
         return;
-    unlink_waiting(e, at);
+    unlink_waiting(e, waiting_link(e, r));
     if (r->live == 0)
         end_request(e, r);
 }
@@ -285,10 +273,9 @@ static bool open_sequence(struct engine *e, struct sequence *s)
 
 void engine_admit(struct engine *e)
 {
-    while (e->waiting && e->n_running < e->config.most_sequences)
-        begin_choice(e);
+    engine_give_slots(e);
     for (int i = 0; i < e->n_running; i++)
-        if (!e->running[i]->kv && !open_sequence(e, e->running[i]))
+        if (!e->running[i]->kv && !e->running[i]->aside && !open_sequence(e, e->running[i]))
             break; /* nobody overtakes: the first in line gets the room that comes free */
 }
 

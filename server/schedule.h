@@ -25,7 +25,7 @@ struct sched_seq {
     uint64_t tenant; /* whose share its prompt is paid from */
     double turn;
     uint64_t serial; /* no two alike */
-    bool lent;       /* its turn is a waiter's: it comes just before that one */
+    int lent;        /* its turn is a waiter's (or that one's waiter's): it comes just before */
     void *tag;       /* the caller's */
     int grant;       /* out: tokens of this step */
 };
@@ -50,9 +50,35 @@ void sched_lend(struct sched_seq *seqs, int waiter, int producer);
  * a victim, so it always reaches its end. */
 int sched_victim(const struct sched_seq *seqs, int n, int needy);
 
-/* Which of n waiting requests begins next: of the tenant with the fewest running sequences, by
- * turn. running[i] counts those of request i's tenant. -1 when n is 0. */
-int sched_next(const double *turns, const int *running, int n);
+/* ---- slots ----
+ *
+ * A slot runs one sequence: one choice of a request. They are divided evenly between tenants, and
+ * within a tenant they go by turn, each slot that a request has already counting like a step of
+ * priority: of a hundred choices some run, not instead of all that come after them. */
+
+struct sched_claim {
+    uint64_t tenant;
+    int slots;   /* that its tenant has */
+    double turn; /* sched_claim_turn */
+    void *tag;   /* the caller's */
+};
+
+/* Of a request that has `slots` and claims one more. */
+double sched_claim_turn(double turn, int slots);
+
+/* Which of n claims gets the next slot: of the tenant with the fewest, by turn. -1 when n is 0. */
+int sched_next(const struct sched_claim *claims, int n);
+
+/* Which of the n slots in use gives way to the claim, or -1. Each stands there with the turn by
+ * which it would claim its slot back, the later of one request after the earlier. It is one of a
+ * tenant that has two more than the claim's, or of the claim's own with a later turn; so what has
+ * given way does not displace what came for it, and the taking ends. */
+int sched_yielding(const struct sched_claim *slots, int n, const struct sched_claim *claim);
+
+/* Where no slot is free: of the claims to which one gives way the one that goes first, and in
+ * *yielding that slot; -1 when there is none. Changes the order of the claims. */
+int sched_take(struct sched_claim *claims, int n_claims, const struct sched_claim *slots,
+               int n_slots, int *yielding);
 
 /* Prompt tokens for a step so that the gap between two tokens of a running stream stays near
  * target_ms, given the measured cost (0: not known yet, which gives `least`): they get what the
