@@ -62,21 +62,24 @@ class Attack:
         return time.monotonic() > self.end
 
     def judge(self, kind, r):
-        self.note(kind, r.status)
-        if r.status == 200:
-            return
+        streamed = r.status == 200 and r.headers["content-type"].startswith("text/event-stream")
         try:
-            reason = r.error()["message"]
-        except (ValueError, KeyError, AssertionError):
+            last = r.events()[-1] if streamed else "[DONE]" if r.status == 200 else r.json()
+            reason = last if last == "[DONE]" else last["error"]["message"]
+        except (ValueError, KeyError, AssertionError, TypeError, IndexError):
             reason = ""
-        if r.status not in REASONS or not reason:
-            self.wrong.append((kind, r.status, r.body[:300]))
+        self.note(kind, r.status if reason == "[DONE]" or not streamed else "cut")
+        if r.status not in REASONS | {200} or not reason:
+            self.wrong.append((kind, r.status, r.body[-300:]))
 
     def ask(self, kind, body, timeout=20):
         try:
             with self.server.connect(timeout) as c:
                 self.open.add(c)
-                c.request("POST", "/v1/completions", body)
+                try:
+                    c.request("POST", "/v1/completions", body)
+                except (BrokenPipeError, ConnectionResetError):
+                    pass  # refused before all was sent: the reason can still be read
                 self.judge(kind, c.response())
         except (OSError, EOFError) as e:
             self.note(kind, "left" if self.over() else type(e).__name__)
