@@ -139,7 +139,7 @@ static int allocate(struct engine *e)
     size_t vocab = (size_t)e->plan->vocabulary, n = (size_t)e->config.most_sequences,
            queued = (size_t)e->config.most_queued;
     e->running = calloc(2 * n, sizeof *e->running);
-    e->views = calloc(n, sizeof *e->views);
+    e->views = calloc(2 * n, sizeof *e->views);
     e->items = calloc(n, sizeof *e->items);
     e->wants = calloc((size_t)e->config.step_tokens, sizeof *e->wants);
     e->claims = calloc(queued + n, sizeof *e->claims);

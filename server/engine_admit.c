@@ -178,15 +178,6 @@ void engine_accept(struct engine *e, struct job *j)
     e->claims_changed = true;
 }
 
-/* Choices of one request keep their order; of equal turns the one that came first goes first. */
-static void insert_running(struct engine *e, struct sequence *s)
-{
-    int i = e->n_running++;
-    for (; i > 0 && e->running[i - 1]->turn > s->turn; i--)
-        e->running[i] = e->running[i - 1];
-    e->running[i] = s;
-}
-
 void engine_begin(struct engine *e, struct request *r)
 {
     struct sequence *s;
@@ -200,7 +191,7 @@ void engine_begin(struct engine *e, struct request *r)
         engine_fail(r, rc, err.text);
     } else {
         s->serial = ++e->serials;
-        insert_running(e, s);
+        e->running[e->n_running++] = s;
         r->live++;
         r->slots++;
     }

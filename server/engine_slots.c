@@ -50,7 +50,6 @@ static int list_claims(struct engine *e)
 
 /* ---- who gives way ---- */
 
-/* In the order of turns, the choices of a request one after the other. */
 static int list_slots(struct engine *e)
 {
     int n = 0;
@@ -101,15 +100,39 @@ static void give_slot(struct engine *e, struct request *r)
     e->n_aside--;
 }
 
+static int view_all(struct engine *e, bool aside, int n)
+{
+    for (int i = 0; i < e->n_running; i++) {
+        struct sequence *s = e->running[i];
+        if (s->aside == aside)
+            e->views[n++] = (struct sched_seq){.tenant = s->request->job->request.tenant,
+                                               .turn = s->turn,
+                                               .serial = s->serial,
+                                               .tag = s};
+    }
+    return n;
+}
+
+static void line_up(struct engine *e)
+{
+    int n = view_all(e, false, 0), all = view_all(e, true, n);
+    sched_rank(e->views, n);
+    sched_rank(e->views + n, all - n);
+    for (int i = 0; i < all; i++) {
+        e->running[i] = e->views[i].tag;
+        e->running[i]->rank = e->views[i].rank;
+    }
+}
+
 void engine_give_slots(struct engine *e)
 {
     int next;
-    while (e->claims_changed) {
-        next = make_slot(e, list_claims(e));
-        e->claims_changed = next >= 0;
-        if (next >= 0)
-            give_slot(e, e->claims[next].tag);
-    }
+    if (!e->claims_changed)
+        return;
+    while ((next = make_slot(e, list_claims(e))) >= 0)
+        give_slot(e, e->claims[next].tag);
+    line_up(e);
+    e->claims_changed = false;
 }
 
 void engine_leave_slot(struct engine *e, struct sequence *s)

@@ -36,14 +36,14 @@ struct engine {
     pthread_mutex_t state_lock;
     struct request *waiting, **waiting_last; /* in the order of their arrival */
     int n_waiting;
-    struct sequence **running; /* [2 most_sequences], in the order of their turns */
+    struct sequence **running; /* [2 most_sequences], in line; then those aside */
     int n_running, n_aside;    /* the latter are among them */
     bool claims_changed;       /* since slots were last given */
     int begun;                 /* of `queued`, since stats were last published */
     bool told;                 /* an event has been sent since the last notify */
     uint64_t changes; /* counts whenever somebody who found no room may find some: from 1 */
     uint64_t serials;
-    struct sched_seq *views;
+    struct sched_seq *views; /* [2 most_sequences] */
     struct batch_item *items;
     struct want *wants;
     struct sched_claim *claims; /* [most_queued + most_sequences]: who wants a slot */

@@ -22,6 +22,7 @@ static void view(struct sequence *s, struct sched_seq *v)
         .waiting = !decoding && kv_seq_producer(s->kv) != NULL,
         .holds = true,
         .tenant = s->request->job->request.tenant,
+        .rank = s->rank,
         .turn = s->turn,
         .serial = s->serial,
         .tag = s,
@@ -94,7 +95,7 @@ static int count_decoders(const struct engine *e, int n)
     return decoders;
 }
 
-/* In the order of turns, so that whoever is preempted has not been put into the batch. */
+/* In line, so that whoever is preempted has not been put into the batch. */
 static int build_batch(struct engine *e)
 {
     int n = list_views(e), items = 0, row = 0;

@@ -10,11 +10,31 @@ double sched_turn(double arrival_seconds, int priority)
 static int compare(const void *a, const void *b)
 {
     const struct sched_seq *x = a, *y = b;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
     if (x->turn != y->turn)
         return x->turn < y->turn ? -1 : 1;
     if (x->serial != y->serial)
         return x->serial < y->serial ? -1 : 1;
     return y->lent - x->lent;
+}
+
+static int earlier_of_tenant(const struct sched_seq *seqs, int n)
+{
+    int earlier = 0;
+    for (int i = 0; i < n; i++)
+        earlier += seqs[i].tenant == seqs[n].tenant;
+    return earlier;
+}
+
+void sched_rank(struct sched_seq *seqs, int n)
+{
+    for (int i = 0; i < n; i++)
+        seqs[i].rank = 0;
+    qsort(seqs, (size_t)n, sizeof *seqs, compare);
+    for (int i = 0; i < n; i++)
+        seqs[i].rank = earlier_of_tenant(seqs, i);
+    qsort(seqs, (size_t)n, sizeof *seqs, compare);
 }
 
 static int smaller(int a, int b)
@@ -107,6 +127,7 @@ void sched_lend(struct sched_seq *seqs, int waiter, int producer)
 {
     if (compare(&seqs[waiter], &seqs[producer]) > 0)
         return;
+    seqs[producer].rank = seqs[waiter].rank;
     seqs[producer].turn = seqs[waiter].turn;
     seqs[producer].serial = seqs[waiter].serial;
     seqs[producer].lent = seqs[waiter].lent + 1;

@@ -9,9 +9,12 @@
  * Turn: smaller is earlier. A request's turn is the second at which it came plus SCHED_AGE_SECONDS
  * for each step of its priority (lower is earlier). So of equal priorities the older goes first,
  * and a low one waits SCHED_AGE_SECONDS longer for each step and is then before every newcomer:
- * nobody starves, and the order of two requests never changes. Of equal turns (the choices of one
- * request) the smaller serial goes first: the order is strict, or two that hold memory could wait
- * for each other. */
+ * nobody starves. Of equal turns (the choices of one request) the smaller serial goes first: the
+ * order is strict, or two that hold memory could wait for each other.
+ *
+ * Line: who stands before whom when memory is short. The first of each tenant by turn (rank 0),
+ * then the second of each, and so on. So it changes only when somebody comes or ends, and the first
+ * in line stays first until its end, or until somebody with an earlier turn comes. */
 
 #define SCHED_AGE_SECONDS 10.0
 
@@ -23,6 +26,7 @@ struct sched_seq {
     bool waiting;    /* for tokens that another sequence is producing */
     bool holds;      /* it has memory that it could give back */
     uint64_t tenant; /* whose share its prompt is paid from */
+    int rank;        /* sched_rank */
     double turn;
     uint64_t serial; /* no two alike */
     int lent;        /* its turn is a waiter's (or that one's waiter's): it comes just before */
@@ -35,7 +39,10 @@ struct sched_limits {
     int prompt_tokens; /* most prompt tokens of a step while somebody decodes */
 };
 
-/* Fills grant and puts seqs in the order of their turns. Decoding sequences come first; then the
+/* Gives each its rank; leaves them in line. */
+void sched_rank(struct sched_seq *seqs, int n);
+
+/* Fills grant and puts seqs in line. Decoding sequences come first; then the
  * prompt tokens are divided evenly between the tenants that have any to compute (what one does not
  * need goes to the others), and within a tenant they go by turn. Returns the sum of the grants. */
 int sched_plan(struct sched_seq *seqs, int n, const struct sched_limits *limits);

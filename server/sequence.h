@@ -28,6 +28,7 @@ struct sequence {
     int scored; /* prompt tokens whose log-probability has been sent; prompt_n when none are wanted
                  */
     double turn;
+    int rank;            /* in line: see schedule.h */
     uint64_t serial;     /* the order of those with equal turns */
     bool aside;          /* it has given its slot to another and goes on when there is one again */
     uint64_t refused_at; /* engine's count of changes when there was no room for it; 0: never */

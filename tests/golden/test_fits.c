@@ -192,12 +192,46 @@ static void what_has_given_way_can_be_cancelled(void **state)
     rig_close(&r);
 }
 
+/* A crowd of one tenant waits for memory; who comes of another waits for some of it at most. */
+static void memory_is_divided_between_tenants(void **state)
+{
+    (void)state;
+    enum { CROWD = 16, LONG = 1000 };
+    static int32_t tokens[CROWD][LONG];
+    struct rig_answer answers[CROWD] = {0}, small = {0};
+    struct job *jobs[CROWD];
+    struct rig r;
+    char path[4096];
+    uint64_t seed = 3;
+    snprintf(path, sizeof path, "%s/llama-gqa/model.gguf", GOLDEN_DIR);
+    rig_open(&r, &(struct rig_options){.path = path, .context = 1100, .pool_tokens = 2500});
+    for (int i = 0; i < CROWD; i++) {
+        for (int j = 0; j < LONG; j++)
+            tokens[i][j] = 3 + pick(&seed, 250);
+        struct rig_ask ask = ask_for(tokens[i], LONG, 40);
+        jobs[i] = rig_submit(&r, &ask);
+    }
+    struct rig_ask ask = ask_for(tokens[1], 500, 30);
+    ask.tenant = ask.salt = 1;
+    while (rig_stats(&r).generated_tokens < 10)
+        rig_wait_ring(&r);
+    rig_ask(&r, &ask, 1, &small);
+    assert_true(rig_stats(&r).finished[FINISH_LENGTH] <= 4);
+    for (int i = 0; i < CROWD; i++) {
+        rig_finish(&r, jobs[i], &answers[i]);
+        rig_answer_finish(&answers[i]);
+    }
+    rig_answer_finish(&small);
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_answer_reaches_its_end_in_any_pool),
         cmocka_unit_test(a_newcomer_gets_a_slot_at_once),
         cmocka_unit_test(what_has_given_way_can_be_cancelled),
+        cmocka_unit_test(memory_is_divided_between_tenants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,6 +33,8 @@ static struct sched_seq prompt_of(uint64_t tenant, int left, double turn)
 /* The definition of the order, written once more. */
 static bool comes_before(const struct sched_seq *a, const struct sched_seq *b)
 {
+    if (a->rank != b->rank)
+        return a->rank < b->rank;
     if (a->turn != b->turn)
         return a->turn < b->turn;
     if (a->serial != b->serial)
@@ -297,6 +299,41 @@ static void the_plan_does_not_depend_on_the_order_given(void **state)
             assert_int_equal(a[i].serial, b[i].serial);
             assert_int_equal(a[i].grant, b[i].grant);
         }
+    }
+}
+
+/* ---- the line ---- */
+
+static void the_first_of_each_tenant_comes_before_the_second_of_any(void **state)
+{
+    (void)state;
+    struct sched_seq s[] = {prompt_of(1, 9, 1), prompt_of(1, 9, 2), prompt_of(1, 9, 3),
+                            prompt_of(2, 9, 50), prompt_of(2, 9, 40)};
+    static const double line[] = {1, 40, 2, 50, 3};
+    static const int ranks[] = {0, 0, 1, 1, 2};
+    sched_rank(s, 5);
+    for (int i = 0; i < 5; i++) {
+        assert_true(s[i].turn == line[i]);
+        assert_int_equal(s[i].rank, ranks[i]);
+    }
+    assert_int_equal(sched_victim(s, 5, 1), 4); /* not kept from growing by a flood before it */
+    sched_rank(s + 1, 4);                       /* the first has ended */
+    assert_true(s[1].turn == 2 && s[2].turn == 40 && s[3].turn == 3);
+}
+
+static void of_one_tenant_the_line_is_the_order_of_turns(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int run = 0; run < 500; run++) {
+        struct sched_seq s[MOST];
+        int n = random_seqs(&seed, s);
+        for (int i = 0; i < n; i++)
+            s[i].tenant = 7;
+        sched_rank(s, n);
+        for (int i = 1; i < n; i++)
+            assert_true(s[i - 1].turn < s[i].turn ||
+                        (s[i - 1].turn == s[i].turn && s[i - 1].serial < s[i].serial));
     }
 }
 
@@ -802,6 +839,8 @@ int main(void)
         cmocka_unit_test(a_tenant_that_only_waits_has_no_share),
         cmocka_unit_test(grants_hold_for_any_sequences),
         cmocka_unit_test(the_plan_does_not_depend_on_the_order_given),
+        cmocka_unit_test(the_first_of_each_tenant_comes_before_the_second_of_any),
+        cmocka_unit_test(of_one_tenant_the_line_is_the_order_of_turns),
         cmocka_unit_test(a_producer_comes_just_before_its_waiter),
         cmocka_unit_test(lending_never_puts_a_producer_back),
         cmocka_unit_test(the_first_of_several_waiters_lends),
