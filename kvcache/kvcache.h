@@ -115,9 +115,10 @@ int kv_seq_rematch(struct kv_seq *s, const int32_t *tokens, int n, int limit);
 
 /* Makes positions [length, length + n) writable and appends the tokens. A block in which another
  * has use for the slots that follow is copied first (who merely reads earlier slots of it is not
- * disturbed). Evicts unused blocks when needed. Returns 0, or ERR_BUSY with nothing changed when
- * the arena has no room (then try fewer tokens, or preempt somebody): decided before anything is
- * evicted. Only when ready == length, or when the positions after ready are this sequence's own.
+ * disturbed). Evicts unused blocks when needed. Returns 0, or with nothing changed ERR_BUSY when
+ * the arena has no room (then try fewer tokens, or preempt somebody: whom kv_fits, 32 tokens at a
+ * time always fit alone), decided before anything is evicted, or ERR_NOMEM when the lists cannot
+ * grow. Only when ready == length, or when the positions after ready are this sequence's own.
  *
  * A new block's bytes are zero or what was stored in a block of the same group: never those of
  * another group's layout. */

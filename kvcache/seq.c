@@ -294,9 +294,11 @@ int kv_seq_extend(struct kv_seq *s, const int32_t *tokens, int n)
     if (p.copy && !kv_room(s->cache, p.new_nodes) && kv_room(s->cache, p.new_nodes - 1) &&
         take_over_tail(s))
         p = plan_extend(s, n);
-    if (!kv_room(s->cache, p.new_nodes) || !kv_node_reserve(s->cache, (size_t)p.new_nodes) ||
-        !kv_path_reserve(s, kv_blocks_for(s->length + n)))
+    if (!kv_room(s->cache, p.new_nodes))
         return ERR_BUSY;
+    if (!kv_node_reserve(s->cache, (size_t)p.new_nodes) ||
+        !kv_path_reserve(s, kv_blocks_for(s->length + n)))
+        return ERR_NOMEM;
     if (p.copy)
         copy_tail(s);
     for (int done = 0, part; done < n; done += part) {

@@ -138,17 +138,18 @@ static int longest_context(const struct engine_config *c)
 
 static int allocate(struct engine *e)
 {
-    size_t vocab = (size_t)e->plan->vocabulary, n = (size_t)e->config.most_sequences;
-    e->running = calloc(n, sizeof *e->running);
-    e->views = calloc(n, sizeof *e->views);
+    size_t vocab = (size_t)e->plan->vocabulary, n = (size_t)e->config.most_sequences,
+           queued = (size_t)e->config.most_queued;
+    e->running = calloc(2 * n, sizeof *e->running);
+    e->views = calloc(2 * n, sizeof *e->views);
     e->items = calloc(n, sizeof *e->items);
     e->wants = calloc((size_t)e->config.step_tokens, sizeof *e->wants);
-    e->turns = calloc((size_t)e->config.most_queued + 1, sizeof *e->turns);
-    e->counts = calloc((size_t)e->config.most_queued + 1, sizeof *e->counts);
+    e->claims = calloc(queued + n, sizeof *e->claims);
+    e->slots = calloc(n, sizeof *e->slots);
     e->logits = mem_alloc(MODEL_LOGIT_ROWS * vocab, sizeof *e->logits);
     int rows = engine_logit_rows(pool_threads(e->config.pool));
     e->raw = mem_alloc((size_t)(rows - MODEL_LOGIT_ROWS) * vocab, sizeof *e->raw);
-    bool all = e->running && e->views && e->items && e->wants && e->turns && e->counts &&
+    bool all = e->running && e->views && e->items && e->wants && e->claims && e->slots &&
                e->logits && e->raw;
     return all ? 0 : ERR_NOMEM;
 }
@@ -159,8 +160,8 @@ static void release(struct engine *e)
     free(e->views);
     free(e->items);
     free(e->wants);
-    free(e->turns);
-    free(e->counts);
+    free(e->claims);
+    free(e->slots);
     mem_free(e->logits);
     mem_free(e->raw);
     pthread_mutex_destroy(&e->lock);

@@ -13,7 +13,7 @@ struct engine_config {
         *model; /* loaded; the engine uses it alone from now on, but for its tokenizer and plan */
     struct kv_cache *cache; /* likewise; the caller destroys both after the engine */
     struct pool *pool;
-    int most_sequences; /* running at once */
+    int most_sequences; /* running at once: slots; as many again may have given theirs away */
     int most_queued;    /* jobs waiting; more are refused with ERR_BUSY */
     int step_tokens;    /* most tokens of a step; 0: the model's */
     double
@@ -45,7 +45,8 @@ int engine_context(const struct engine *e);
 
 /* A consistent copy for /metrics; any thread. */
 struct engine_stats {
-    int running, waiting; /* jobs waiting to start, sequences running */
+    int running; /* sequences that have a slot */
+    int waiting; /* jobs waiting to start, sequences that have given their slot away */
     /* Of every sequence's prompt: tokens = cached + computed. What is computed again after a
      * preemption or a shift is none of these. */
     uint64_t prompt_tokens, prompt_cached_tokens, prompt_computed_tokens, recomputed_tokens;

@@ -84,6 +84,7 @@ void engine_finish(struct engine *e, struct sequence *s, enum job_finish finish)
         engine_count_prompt(e, s);
     engine_park(e, s);
     remove_running(e, s);
+    engine_leave_slot(e, s);
     sequence_destroy(s);
     r->live--;
     if (r->live == 0 && !r->waits)
@@ -103,6 +104,14 @@ static void unlink_waiting(struct engine *e, struct request **at)
     if (!*at)
         e->waiting_last = at;
     e->n_waiting--;
+}
+
+static struct request **waiting_link(struct engine *e, const struct request *r)
+{
+    struct request **at = &e->waiting;
+    while (*at != r)
+        at = &(*at)->next;
+    return at;
 }
 
 static void drop_waiting(struct engine *e)
@@ -166,42 +175,11 @@ void engine_accept(struct engine *e, struct job *j)
     *e->waiting_last = r;
     e->waiting_last = &r->next;
     e->n_waiting++;
+    e->claims_changed = true;
 }
 
-static int count_running(const struct engine *e, uint64_t tenant)
+void engine_begin(struct engine *e, struct request *r)
 {
-    int n = 0;
-    for (int i = 0; i < e->n_running; i++)
-        n += e->running[i]->request->job->request.tenant == tenant;
-    return n;
-}
-
-/* The link to the request that begins next. */
-static struct request **next_waiting(struct engine *e)
-{
-    int n = 0;
-    for (const struct request *r = e->waiting; r && n < e->config.most_queued; r = r->next, n++) {
-        e->turns[n] = r->turn;
-        e->counts[n] = count_running(e, r->job->request.tenant);
-    }
-    struct request **at = &e->waiting;
-    for (int next = sched_next(e->turns, e->counts, n); next > 0; next--)
-        at = &(*at)->next;
-    return at;
-}
-
-/* Choices of one request keep their order; of equal turns the one that came first goes first. */
-static void insert_running(struct engine *e, struct sequence *s)
-{
-    int i = e->n_running++;
-    for (; i > 0 && e->running[i - 1]->turn > s->turn; i--)
-        e->running[i] = e->running[i - 1];
-    e->running[i] = s;
-}
-
-static void begin_choice(struct engine *e)
-{
-    struct request **at = next_waiting(e), *r = *at;
     struct sequence *s;
     struct err err;
     if (r->started == 0) {
@@ -213,13 +191,14 @@ static void begin_choice(struct engine *e)
         engine_fail(r, rc, err.text);
     } else {
         s->serial = ++e->serials;
-        insert_running(e, s);
+        e->running[e->n_running++] = s;
         r->live++;
+        r->slots++;
     }
     r->started++;
     if (r->started < r->choices && !r->finished)
         return;
-    unlink_waiting(e, at);
+    unlink_waiting(e, waiting_link(e, r));
     if (r->live == 0)
         end_request(e, r);
 }
@@ -285,10 +264,9 @@ static bool open_sequence(struct engine *e, struct sequence *s)
 
 void engine_admit(struct engine *e)
 {
-    while (e->waiting && e->n_running < e->config.most_sequences)
-        begin_choice(e);
+    engine_give_slots(e);
     for (int i = 0; i < e->n_running; i++)
-        if (!e->running[i]->kv && !open_sequence(e, e->running[i]))
+        if (!e->running[i]->kv && !e->running[i]->aside && !open_sequence(e, e->running[i]))
             break; /* nobody overtakes: the first in line gets the room that comes free */
 }
 

@@ -49,7 +49,8 @@ void engine_notify(struct engine *e)
 
 void engine_publish(struct engine *e)
 {
-    e->now.running = e->n_running;
+    e->now.running = e->n_running - e->n_aside;
+    e->now.waiting = e->n_aside;
     kv_stats(e->config.cache, &e->now.kv);
     if (e->now.kv.block_bytes_total)
         e->now.kv_usage = (double)e->now.kv.bytes_used / (double)e->now.kv.block_bytes_total;
@@ -67,7 +68,7 @@ void engine_stats(struct engine *e, struct engine_stats *out)
 {
     pthread_mutex_lock(&e->lock);
     *out = e->stats;
-    out->waiting = e->queued;
+    out->waiting += e->queued;
     pthread_mutex_unlock(&e->lock);
 }
 

@@ -6,9 +6,8 @@
 #include "sequence.h"
 
 /* The engine's inside, for its files: engine.c (threads and life), engine_admit.c (who begins and
- * who ends), engine_step.c (a step), engine_choose.c (tokens from logits),
- * engine_report.c (what is told). Engine thread, unless it says
- * otherwise. */
+ * who ends), engine_slots.c (who runs), engine_step.c (a step), engine_choose.c (tokens from
+ * logits), engine_report.c (what is told). Engine thread, unless it says otherwise. */
 
 /* A row of the step whose logits are wanted. */
 enum want_kind {
@@ -48,18 +47,19 @@ struct engine {
     pthread_mutex_t state_lock;
     struct request *waiting, **waiting_last; /* in the order of their arrival */
     int n_waiting;
-    struct sequence **running; /* [most_sequences], in the order of their turns */
-    int n_running;
-    int begun;        /* of `queued`, since stats were last published */
-    bool told;        /* an event has been sent since the last notify */
+    struct sequence **running; /* [2 most_sequences], in line; then those aside */
+    int n_running, n_aside;    /* the latter are among them */
+    bool claims_changed;       /* since slots were last given */
+    int begun;                 /* of `queued`, since stats were last published */
+    bool told;                 /* an event has been sent since the last notify */
     uint64_t changes; /* counts whenever somebody who found no room may find some: from 1 */
     uint64_t serials;
-    struct sched_seq *views;
+    struct sched_seq *views; /* [2 most_sequences] */
     struct batch_item *items;
     struct want *wants;
-    double *turns; /* [most_queued]: for sched_next */
-    int *counts;
-    float *logits, *raw; /* raw: copies that samplers do not change */
+    struct sched_claim *claims; /* [most_queued + most_sequences]: who wants a slot */
+    struct sched_claim *slots;  /* [most_sequences]: who has one */
+    float *logits, *raw;        /* raw: copies that samplers do not change */
     double prompt_ms_per_token, decode_ms;
     struct engine_stats now;
 };
@@ -80,6 +80,14 @@ void engine_count_prompt(struct engine *e, const struct sequence *s);
 void engine_park(struct engine *e, struct sequence *s);
 /* A sequence that has filled the context goes on with its first tokens and its latest half. */
 void engine_shift(struct engine *e, struct sequence *s);
+
+/* Its next choice begins; frees the request when even the last cannot. */
+void engine_begin(struct engine *e, struct request *r);
+
+/* ---- engine_slots.c ---- */
+/* Slots go to those who have a claim. */
+void engine_give_slots(struct engine *e);
+void engine_leave_slot(struct engine *e, struct sequence *s); /* it ends */
 
 /* ---- engine_step.c ---- */
 void engine_step(struct engine *e);

@@ -22,6 +22,7 @@ static void view(struct sequence *s, struct sched_seq *v)
         .waiting = !decoding && kv_seq_producer(s->kv) != NULL,
         .holds = true,
         .tenant = s->request->job->request.tenant,
+        .rank = s->rank,
         .turn = s->turn,
         .serial = s->serial,
         .tag = s,
@@ -72,7 +73,8 @@ static bool extend(struct engine *e, int i, int n)
 {
     struct sequence *s = e->views[i].tag;
     const int32_t *tokens = s->tokens + kv_seq_length(s->kv);
-    while (kv_seq_extend(s->kv, tokens, e->views[i].grant)) {
+    int rc;
+    while ((rc = kv_seq_extend(s->kv, tokens, e->views[i].grant)) == ERR_BUSY) {
         if (s->guessed)
             e->views[i].grant -= s->guessed, s->guessed = 0;
         else if (e->views[i].grant > KV_BLOCK_TOKENS)
@@ -80,7 +82,9 @@ static bool extend(struct engine *e, int i, int n)
         else if (!preempt(e, i, n))
             return false;
     }
-    return true;
+    if (rc)
+        engine_fail_memory(s->request);
+    return rc == 0;
 }
 
 static int count_decoders(const struct engine *e, int n)
@@ -111,7 +115,7 @@ static int wanted(const struct sequence *s)
     return s->grant - first;
 }
 
-/* In the order of turns, so that whoever is preempted has not been put into the batch. */
+/* In line, so that whoever is preempted has not been put into the batch. */
 static int build_batch(struct engine *e)
 {
     int n = list_views(e), items = 0, row = 0;
@@ -375,15 +379,21 @@ static void measure(struct engine *e, int64_t ns)
     e->now.step_tokens += (uint64_t)(decodes + prompt);
 }
 
+/* Every request fits alone (engine_submit), and the first in line takes from the others what it
+ * needs (sched_victim): it can always go on, unless the heap is exhausted, by which it fails. */
+static bool somebody_failed(const struct engine *e)
+{
+    for (int i = 0; i < e->n_running; i++)
+        if (e->running[i]->request->finished)
+            return true;
+    return false;
+}
+
 void engine_step(struct engine *e)
 {
     int items = build_batch(e);
     if (items == 0) {
-        /* engine_create checked that every request fits alone, so the first in line can always go
-         * on. */
-        if (!e->running[0]->request->finished)
-            engine_fail(e->running[0]->request, ERR_LIMIT,
-                        "the cache has no room for this request");
+        assert(somebody_failed(e));
         return;
     }
     const struct batch batch = {.items = e->items, .n_items = items};

@@ -11,6 +11,7 @@
 #define BIG_ANSWER    5000
 #define LOGPROB_BYTES 100 /* of each as JSON, rounded up */
 #define MOST_SHED     16  /* answers given up at a time */
+#define CUT_SECONDS   10  /* to read why */
 
 /* ---- made in the work pool ---- */
 
@@ -355,11 +356,12 @@ static void shed(struct server *s)
             return;
         struct api_error e = {0};
         room_refuse(s, 0, &e);
-        drop_kept(most);
-        if (most->ended)
-            generation_gone(most->exchange); /* nothing but a reader that is too slow */
-        else
+        if (most->ended) { /* nothing but a reader that is too slow */
+            generation_cut(most, &e);
+        } else {
+            drop_kept(most);
             generation_fail(most, &e);
+        }
     }
 }
 
@@ -472,6 +474,19 @@ void generation_fail(struct generation *g, const struct api_error *e)
         ex->error = *e;
         exchange_refuse(ex);
     }
+}
+
+void generation_cut(struct generation *g, const struct api_error *e)
+{
+    struct exchange *ex = g->exchange;
+    drop_kept(g);
+    cancel(g);
+    g->ended = true;
+    g->failure = *e;
+    g->job->owner = NULL;
+    conn_await(ex->conn, CUT_SECONDS);
+    if (ex->suspended)
+        exchange_resume(ex);
 }
 
 void generation_sweep(struct server *s, int64_t now_ms)

@@ -106,6 +106,9 @@ void generation_detach(struct exchange *ex);
 void generation_sweep(struct server *s, int64_t now_ms);
 /* Ends it with an error: an event in a stream that has begun, else a status. */
 void generation_fail(struct generation *g, const struct api_error *e);
+/* Its stream is not read fast enough: what waits is dropped, and the reader gets the reason instead
+ * if it reads on within some seconds. */
+void generation_cut(struct generation *g, const struct api_error *e);
 
 /* ---- generation_stream.c ---- */
 

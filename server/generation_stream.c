@@ -155,7 +155,11 @@ void generation_stream_advance(struct generation *g, bool shows)
     } else if (g->pending_bytes > pending_most(g) && ex->conn) {
         log_debug("http: %s does not read its stream", ex->conn->address);
         g->server->metrics.slow_readers++;
-        generation_gone(ex);
+        struct api_error e = {0};
+        api_refuse(&e, 503, "slow_reader", NULL,
+                   "this stream was not read fast enough: %zu KiB of it were waiting",
+                   g->pending_bytes >> 10);
+        generation_cut(g, &e);
     }
 }
 

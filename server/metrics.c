@@ -238,6 +238,25 @@ static void add_split_metrics(const struct metrics_view *v, struct strbuf *out)
     add_labelled(v, out, name, "block_size", blocks, 1);
 }
 
+/* Free ones are counted for each group as if the others wanted none of them. */
+static void add_blocks(const struct metrics_view *v, struct strbuf *out)
+{
+    static const char *const states[] = {"free", "held", "shared", "cached"};
+    const char *name = "ropewalk:kv_blocks";
+    const struct kv_config *kv = &model_plan(v->server->config->model)->kv;
+    const struct kv_stats *st = &v->engine.kv;
+    add_head(out, "gauge", name, "Blocks of the KV cache by layer group and state.");
+    for (int g = 0; g < kv->groups; g++) {
+        const size_t blocks[] = {st->blocks_free[g], st->blocks_held[g], st->blocks_shared[g],
+                                 st->blocks_cached[g]};
+        char labels[80];
+        for (int i = 0; i < 4; i++) {
+            snprintf(labels, sizeof labels, "%s\",state=\"%s", kv->group[g].name, states[i]);
+            add_labelled(v, out, name, "group", labels, (double)blocks[i]);
+        }
+    }
+}
+
 /* ---- HTTP ---- */
 
 static void route_labels(int i, char *out, size_t bytes)
@@ -346,6 +365,7 @@ void metrics_render(struct server *s, struct strbuf *out)
     } else {
         add_model_metrics(&v, out);
         add_split_metrics(&v, out);
+        add_blocks(&v, out);
         add_http_metrics(s, out);
         add_http_sizes(s, out);
         add_process_metrics(s, out);

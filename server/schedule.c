@@ -10,11 +10,31 @@ double sched_turn(double arrival_seconds, int priority)
 static int compare(const void *a, const void *b)
 {
     const struct sched_seq *x = a, *y = b;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
     if (x->turn != y->turn)
         return x->turn < y->turn ? -1 : 1;
     if (x->serial != y->serial)
         return x->serial < y->serial ? -1 : 1;
     return y->lent - x->lent;
+}
+
+static int earlier_of_tenant(const struct sched_seq *seqs, int n)
+{
+    int earlier = 0;
+    for (int i = 0; i < n; i++)
+        earlier += seqs[i].tenant == seqs[n].tenant;
+    return earlier;
+}
+
+void sched_rank(struct sched_seq *seqs, int n)
+{
+    for (int i = 0; i < n; i++)
+        seqs[i].rank = 0;
+    qsort(seqs, (size_t)n, sizeof *seqs, compare);
+    for (int i = 0; i < n; i++)
+        seqs[i].rank = earlier_of_tenant(seqs, i);
+    qsort(seqs, (size_t)n, sizeof *seqs, compare);
 }
 
 static int smaller(int a, int b)
@@ -105,11 +125,12 @@ int sched_plan(struct sched_seq *seqs, int n, const struct sched_limits *limits)
 
 void sched_lend(struct sched_seq *seqs, int waiter, int producer)
 {
-    if (compare(&seqs[waiter], &seqs[producer]) >= 0)
+    if (compare(&seqs[waiter], &seqs[producer]) > 0)
         return;
+    seqs[producer].rank = seqs[waiter].rank;
     seqs[producer].turn = seqs[waiter].turn;
     seqs[producer].serial = seqs[waiter].serial;
-    seqs[producer].lent = true;
+    seqs[producer].lent = seqs[waiter].lent + 1;
 }
 
 int sched_victim(const struct sched_seq *seqs, int n, int needy)
@@ -122,12 +143,62 @@ int sched_victim(const struct sched_seq *seqs, int n, int needy)
     return victim;
 }
 
-int sched_next(const double *turns, const int *running, int n)
+double sched_claim_turn(double turn, int slots)
+{
+    return turn + SCHED_AGE_SECONDS * slots;
+}
+
+/* Of a tenant with fewer slots, or of equally many and with an earlier turn. */
+static bool goes_first(const struct sched_claim *a, const struct sched_claim *b)
+{
+    return a->slots != b->slots ? a->slots < b->slots : a->turn < b->turn;
+}
+
+int sched_next(const struct sched_claim *claims, int n)
 {
     int next = n > 0 ? 0 : -1;
     for (int i = 1; i < n; i++)
-        if (running[i] < running[next] || (running[i] == running[next] && turns[i] < turns[next]))
+        if (goes_first(&claims[i], &claims[next]))
             next = i;
+    return next;
+}
+
+static bool must_yield(const struct sched_claim *slot, const struct sched_claim *claim)
+{
+    return slot->tenant == claim->tenant ? slot->turn > claim->turn
+                                         : slot->slots >= claim->slots + 2;
+}
+
+int sched_yielding(const struct sched_claim *slots, int n, const struct sched_claim *claim)
+{
+    int last = -1;
+    for (int i = 0; i < n; i++)
+        if (must_yield(&slots[i], claim) && (last < 0 || !goes_first(&slots[i], &slots[last])))
+            last = i;
+    return last;
+}
+
+/* A tenant's first claim stands for all of it: if nothing gives way to that, nothing does to the
+ * others. */
+static int drop_tenant(struct sched_claim *claims, int n, uint64_t tenant)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (claims[i].tenant != tenant)
+            claims[kept++] = claims[i];
+    return kept;
+}
+
+int sched_take(struct sched_claim *claims, int n_claims, const struct sched_claim *slots,
+               int n_slots, int *yielding)
+{
+    int next;
+    while ((next = sched_next(claims, n_claims)) >= 0) {
+        *yielding = sched_yielding(slots, n_slots, &claims[next]);
+        if (*yielding >= 0)
+            break;
+        n_claims = drop_tenant(claims, n_claims, claims[next].tenant);
+    }
     return next;
 }
 

@@ -9,9 +9,12 @@
  * Turn: smaller is earlier. A request's turn is the second at which it came plus SCHED_AGE_SECONDS
  * for each step of its priority (lower is earlier). So of equal priorities the older goes first,
  * and a low one waits SCHED_AGE_SECONDS longer for each step and is then before every newcomer:
- * nobody starves, and the order of two requests never changes. Of equal turns (the choices of one
- * request) the smaller serial goes first: the order is strict, or two that hold memory could wait
- * for each other. */
+ * nobody starves. Of equal turns (the choices of one request) the smaller serial goes first: the
+ * order is strict, or two that hold memory could wait for each other.
+ *
+ * Line: who stands before whom when memory is short. The first of each tenant by turn (rank 0),
+ * then the second of each, and so on. So it changes only when somebody comes or ends, and the first
+ * in line stays first until its end, or until somebody with an earlier turn comes. */
 
 #define SCHED_AGE_SECONDS 10.0
 
@@ -23,9 +26,10 @@ struct sched_seq {
     bool waiting;    /* for tokens that another sequence is producing */
     bool holds;      /* it has memory that it could give back */
     uint64_t tenant; /* whose share its prompt is paid from */
+    int rank;        /* sched_rank */
     double turn;
     uint64_t serial; /* no two alike */
-    bool lent;       /* its turn is a waiter's: it comes just before that one */
+    int lent;        /* its turn is a waiter's (or that one's waiter's): it comes just before */
     void *tag;       /* the caller's */
     int grant;       /* out: tokens of this step */
 };
@@ -35,7 +39,10 @@ struct sched_limits {
     int prompt_tokens; /* most prompt tokens of a step while somebody decodes */
 };
 
-/* Fills grant and puts seqs in the order of their turns. Decoding sequences come first; then the
+/* Gives each its rank; leaves them in line. */
+void sched_rank(struct sched_seq *seqs, int n);
+
+/* Fills grant and puts seqs in line. Decoding sequences come first; then the
  * prompt tokens are divided evenly between the tenants that have any to compute (what one does not
  * need goes to the others), and within a tenant they go by turn. Returns the sum of the grants. */
 int sched_plan(struct sched_seq *seqs, int n, const struct sched_limits *limits);
@@ -50,9 +57,35 @@ void sched_lend(struct sched_seq *seqs, int waiter, int producer);
  * a victim, so it always reaches its end. */
 int sched_victim(const struct sched_seq *seqs, int n, int needy);
 
-/* Which of n waiting requests begins next: of the tenant with the fewest running sequences, by
- * turn. running[i] counts those of request i's tenant. -1 when n is 0. */
-int sched_next(const double *turns, const int *running, int n);
+/* ---- slots ----
+ *
+ * A slot runs one sequence: one choice of a request. They are divided evenly between tenants, and
+ * within a tenant they go by turn, each slot that a request has already counting like a step of
+ * priority: of a hundred choices some run, not instead of all that come after them. */
+
+struct sched_claim {
+    uint64_t tenant;
+    int slots;   /* that its tenant has */
+    double turn; /* sched_claim_turn */
+    void *tag;   /* the caller's */
+};
+
+/* Of a request that has `slots` and claims one more. */
+double sched_claim_turn(double turn, int slots);
+
+/* Which of n claims gets the next slot: of the tenant with the fewest, by turn. -1 when n is 0. */
+int sched_next(const struct sched_claim *claims, int n);
+
+/* Which of the n slots in use gives way to the claim, or -1. Each stands there with the turn by
+ * which it would claim its slot back, the later of one request after the earlier. It is one of a
+ * tenant that has two more than the claim's, or of the claim's own with a later turn; so what has
+ * given way does not displace what came for it, and the taking ends. */
+int sched_yielding(const struct sched_claim *slots, int n, const struct sched_claim *claim);
+
+/* Where no slot is free: of the claims to which one gives way the one that goes first, and in
+ * *yielding that slot; -1 when there is none. Changes the order of the claims. */
+int sched_take(struct sched_claim *claims, int n_claims, const struct sched_claim *slots,
+               int n_slots, int *yielding);
 
 /* Prompt tokens for a step so that the gap between two tokens of a running stream stays near
  * target_ms, given the measured cost (0: not known yet, which gives `least`): they get what the

@@ -14,6 +14,7 @@ struct request {
     struct job_event *done;     /* JOB_DONE, made early so that it can always be sent */
     double turn;                /* see schedule.h */
     int choices, started, live; /* in all; begun; of these not yet ended */
+    int slots;                  /* of the live ones, those that have a slot */
     bool waits;                 /* it is in the engine's line of those that have yet to begin */
     bool finished;              /* one choice has ended, or all were dropped: nothing new begins */
 };
@@ -27,7 +28,9 @@ struct sequence {
     int scored; /* prompt tokens whose log-probability has been sent; prompt_n when none are wanted
                  */
     double turn;
+    int rank;            /* in line: see schedule.h */
     uint64_t serial;     /* the order of those with equal turns */
+    bool aside;          /* it has given its slot to another and goes on when there is one again */
     uint64_t refused_at; /* engine's count of changes when there was no room for it; 0: never */
     bool opened;         /* it has had a place in the cache */
     bool shifted;        /* it has left the tree of prefixes */

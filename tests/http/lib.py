@@ -83,10 +83,13 @@ class Server:
         r = self.request("GET", "/health", timeout=10 * SLOW)
         assert r.status == 200, r.status
 
-    def metric(self, name):
-        text = self.request("GET", "/metrics").body.decode()
+    headers = {}  # that get in
+
+    def metric(self, name, **labels):
+        """The sum over all samples of that name that have these labels."""
+        text = self.request("GET", "/metrics", headers=self.headers).body.decode()
         return sum(float(l.rsplit(" ", 1)[1]) for l in text.splitlines()
-                   if re.match(re.escape(name) + r"[ {]", l))
+                   if re.match(re.escape(name) + r"[ {]", l) and all(f'{k}="{v}"' in l for k, v in labels.items()))
 
     def memory(self):
         with open(f"/proc/{self.process.pid}/statm") as f:

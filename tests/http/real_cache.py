@@ -53,20 +53,6 @@ def cached(answer):
     return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
-def adds_up(server):
-    """Blocks by state, and that nothing is held when nothing runs."""
-    r = server.request("GET", "/debug/kv")
-    assert r.status == 200, r.body
-    d = r.json()
-    assert d["bytes_free"] + d["bytes_used"] + d["bytes_cached"] == d["bytes_total"], d
-    used = sum(g["block_bytes"] * (g["held"] + g["shared"]) for g in d["groups"])
-    kept = sum(g["block_bytes"] * g["cached"] for g in d["groups"])
-    assert used <= d["bytes_used"] and kept <= d["bytes_cached"], d  # blocks are rounded up
-    if not d["running"]:
-        assert d["bytes_used"] == 0 and server.metric("vllm:kv_cache_usage_perc") == 0, d
-    return d
-
-
 def four_share(model, *settings):
     with Program(model, *settings) as server:
         prompts = [branch(1500, 1520, i) for i in range(4)]
@@ -75,7 +61,7 @@ def four_share(model, *settings):
         after = sources(server)
         assert after["local_compute"] - before["local_compute"] == 1500 + 80, (before, after)
         assert sum(map(cached, answers)) == 3 * 1500, [a["usage"] for a in answers]
-        adds_up(server)
+        server.adds_up()
         before = after
         answers = together(server, [branch(1500, 1520, i + 4) for i in range(4)])
         after = sources(server)
@@ -83,7 +69,7 @@ def four_share(model, *settings):
         assert [cached(a) for a in answers] == [1500] * 4
         assert server.metric("vllm:prefix_cache_queries_total") == 8 * 1520
         assert server.metric("vllm:prefix_cache_hits_total") == 7 * 1500
-        adds_up(server)
+        server.adds_up()
 
 
 def test_four_with_a_common_prefix_compute_it_once():
@@ -106,7 +92,7 @@ def test_a_branch_computes_its_own_and_at_most_a_block():
             server.complete(branch(1500, 2000, 1))
             answer = server.complete(branch(1500, 2000, 2), return_cache_info=True)
             assert 1500 - 32 <= cached(answer) <= 1500, (model, answer["usage"])
-            adds_up(server)
+            server.adds_up()
 
 
 def test_candidates_do_not_count_as_cached():
@@ -136,14 +122,14 @@ def test_a_miss_says_why():
 
 def test_an_evicted_prefix_is_told():
     with Program(tiny(), "--ctx", "1024", "--memory", "32m", "--kv", "f32") as server:
-        total = adds_up(server)["bytes_total"] // 512
+        total = server.adds_up()["bytes_total"] // 512
         server.complete(ids(900, 1))
         for i in range(total // 900 + 2):
             server.complete(ids(900, 100 + i))
         n, why = miss(server, ids(900, 1))
         assert n < 899 and why == "evicted", (n, why)
         assert server.metric("ropewalk:evicted_blocks_total") > 0
-        adds_up(server)
+        server.adds_up()
 
 
 def keyed(server, key, prompt, **more):
@@ -200,7 +186,7 @@ def test_debug_shows_texts_only_when_allowed():
         with Program(tiny(), *LONG, *(["--debug-texts"] if allowed else [])) as server:
             server.complete(prompt)
             server.complete(prompt + "once more")
-            d = adds_up(server)
+            d = server.adds_up()
             assert d["prefixes"] and d["prefixes"][0]["hits"] >= 1, d
             assert all(("text" in p) == allowed for p in d["prefixes"]), d
             assert {g["name"] for g in d["groups"]} == {"full"}
@@ -221,7 +207,7 @@ def test_an_endless_stream_passes_the_context():
         answer = server.complete(ids(50, 1), max_tokens=2000, ignore_eos=True)
         assert answer["usage"]["completion_tokens"] == 206
         assert answer["choices"][0]["finish_reason"] == "length"
-        adds_up(server)
+        server.adds_up()
 
 
 # ---- times ----

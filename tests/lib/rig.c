@@ -49,7 +49,7 @@ void rig_open(struct rig *r, const struct rig_options *o)
     struct err err;
     const struct model_options options = {
         .path = o->path,
-        .window = -1,
+        .window = o->window ? o->window : -1,
         .kernels = "auto",
         .kv = kv_type_name(o->kv_type),
         .context = o->context,

@@ -12,6 +12,7 @@ struct rig_options {
     const char *path;
     enum kv_type kv_type;
     int threads;          /* 0: 1 */
+    int window;           /* 0: as the file says */
     int step_tokens;      /* 0: the model's */
     int most_sequences;   /* 0: 64 */
     int context;          /* 0: the model's */

@@ -33,11 +33,13 @@ static struct sched_seq prompt_of(uint64_t tenant, int left, double turn)
 /* The definition of the order, written once more. */
 static bool comes_before(const struct sched_seq *a, const struct sched_seq *b)
 {
+    if (a->rank != b->rank)
+        return a->rank < b->rank;
     if (a->turn != b->turn)
         return a->turn < b->turn;
     if (a->serial != b->serial)
         return a->serial < b->serial;
-    return a->lent && !b->lent;
+    return a->lent > b->lent;
 }
 
 /* ---- turns ---- */
@@ -300,6 +302,41 @@ static void the_plan_does_not_depend_on_the_order_given(void **state)
     }
 }
 
+/* ---- the line ---- */
+
+static void the_first_of_each_tenant_comes_before_the_second_of_any(void **state)
+{
+    (void)state;
+    struct sched_seq s[] = {prompt_of(1, 9, 1), prompt_of(1, 9, 2), prompt_of(1, 9, 3),
+                            prompt_of(2, 9, 50), prompt_of(2, 9, 40)};
+    static const double line[] = {1, 40, 2, 50, 3};
+    static const int ranks[] = {0, 0, 1, 1, 2};
+    sched_rank(s, 5);
+    for (int i = 0; i < 5; i++) {
+        assert_true(s[i].turn == line[i]);
+        assert_int_equal(s[i].rank, ranks[i]);
+    }
+    assert_int_equal(sched_victim(s, 5, 1), 4); /* not kept from growing by a flood before it */
+    sched_rank(s + 1, 4);                       /* the first has ended */
+    assert_true(s[1].turn == 2 && s[2].turn == 40 && s[3].turn == 3);
+}
+
+static void of_one_tenant_the_line_is_the_order_of_turns(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int run = 0; run < 500; run++) {
+        struct sched_seq s[MOST];
+        int n = random_seqs(&seed, s);
+        for (int i = 0; i < n; i++)
+            s[i].tenant = 7;
+        sched_rank(s, n);
+        for (int i = 1; i < n; i++)
+            assert_true(s[i - 1].turn < s[i].turn ||
+                        (s[i - 1].turn == s[i].turn && s[i - 1].serial < s[i].serial));
+    }
+}
+
 /* ---- lending ---- */
 
 static void a_producer_comes_just_before_its_waiter(void **state)
@@ -352,6 +389,19 @@ static void a_producer_may_take_memory_from_its_waiters(void **state)
     assert_int_equal(sched_victim(s, 2, 0), -1);
 }
 
+/* W waits for B, which itself waits for A: neither may keep A from growing. */
+static void lending_goes_on_along_a_chain(void **state)
+{
+    (void)state;
+    struct sched_seq s[] = {prompt(50, 1), prompt(50, 2), prompt(50, 3)};
+    sched_lend(s, 0, 1);
+    sched_lend(s, 1, 2);
+    assert_true(comes_before(&s[2], &s[1]) && comes_before(&s[1], &s[0]));
+    assert_int_equal(sched_victim(s, 3, 2), 0);
+    s[0].holds = false;
+    assert_int_equal(sched_victim(s, 3, 2), 1);
+}
+
 /* ---- victims ---- */
 
 static void the_last_in_line_gives_way(void **state)
@@ -395,39 +445,181 @@ static void a_victim_comes_after_the_needy_and_is_the_last(void **state)
     }
 }
 
-/* ---- who begins ---- */
+/* ---- slots ---- */
 
-static void the_tenant_with_fewest_running_begins(void **state)
+static struct sched_claim claim(uint64_t tenant, int slots, double turn)
 {
-    (void)state;
-    assert_int_equal(sched_next((double[]){1, 2, 3}, (int[]){5, 4, 4}, 3), 1);
-    assert_int_equal(sched_next((double[]){1, 9, 3}, (int[]){5, 4, 4}, 3), 2);
-    assert_int_equal(sched_next((double[]){1, 1}, (int[]){0, 0}, 2), 0);
-    assert_int_equal(sched_next(NULL, NULL, 0), -1);
+    return (struct sched_claim){.tenant = tenant, .slots = slots, .turn = turn};
 }
 
-/* A tenant with a thousand requests in the queue and one with a few: the few wait for one place to
+static void the_tenant_with_fewest_slots_gets_the_next(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        sched_next((struct sched_claim[]){claim(0, 5, 1), claim(1, 4, 2), claim(1, 4, 3)}, 3), 1);
+    assert_int_equal(
+        sched_next((struct sched_claim[]){claim(0, 5, 1), claim(1, 4, 9), claim(1, 4, 3)}, 3), 2);
+    assert_int_equal(sched_next((struct sched_claim[]){claim(0, 0, 1), claim(0, 0, 1)}, 2), 0);
+    assert_int_equal(sched_next(NULL, 0), -1);
+}
+
+/* A tenant with a thousand requests in the queue and one with a few: the few wait for one slot to
  * come free, not for the thousand. */
 static void a_flood_of_one_tenant_does_not_delay_another(void **state)
 {
     (void)state;
-    enum { PLACES = 8, FLOOD = 1000 };
-    double turns[FLOOD + 1];
-    int running[FLOOD + 1], n = FLOOD, others = 0;
+    enum { SLOTS = 8, FLOOD = 1000 };
+    struct sched_claim claims[FLOOD + 1];
+    int n = FLOOD, others = 0;
     for (int i = 0; i < n; i++)
-        turns[i] = i;
+        claims[i] = claim(0, 0, i);
     for (int step = 0; step < 50; step++) {
         if (step % 10 == 5)
-            turns[n++] = 1e6 + step; /* the other tenant's: always the latest */
-        int flood = PLACES - others - (step > 0);
+            claims[n++] = claim(1, 0, 1e6 + step); /* the other tenant's: always the latest */
+        int flood = SLOTS - others - (step > 0);
         for (int i = 0; i < n; i++)
-            running[i] = turns[i] < 1e6 ? flood : others;
-        int next = sched_next(turns, running, n);
+            claims[i].slots = claims[i].tenant ? others : flood;
+        int next = sched_next(claims, n);
         if (n > FLOOD) {
             assert_int_equal(next, n - 1);
             n--;
         } else {
             assert_int_equal(next, 0);
+        }
+    }
+}
+
+/* Of the slots of a request with many choices the last gives way, and not to one of its own. */
+static void many_choices_give_way_to_a_newcomer(void **state)
+{
+    (void)state;
+    enum { SLOTS = 8 };
+    struct sched_claim slots[SLOTS];
+    for (int i = 0; i < SLOTS; i++)
+        slots[i] = claim(0, SLOTS, sched_claim_turn(100, SLOTS - 1));
+    struct sched_claim newcomer = claim(0, SLOTS, sched_claim_turn(103, 0));
+    assert_int_equal(sched_yielding(slots, SLOTS, &newcomer), SLOTS - 1);
+    struct sched_claim own = claim(0, SLOTS, sched_claim_turn(100, SLOTS));
+    assert_int_equal(sched_yielding(slots, SLOTS, &own), -1);
+    struct sched_claim low = claim(0, SLOTS, sched_claim_turn(sched_turn(103, SLOTS), 0));
+    assert_int_equal(sched_yielding(slots, SLOTS, &low), -1); /* that one can wait */
+}
+
+static void one_request_after_the_other_gives_no_way(void **state)
+{
+    (void)state;
+    struct sched_claim slots[] = {claim(0, 3, 1), claim(0, 3, 2), claim(0, 3, 3)};
+    struct sched_claim newcomer = claim(0, 3, 4), urgent = claim(0, 3, sched_turn(4, -1));
+    assert_int_equal(sched_yielding(slots, 3, &newcomer), -1);
+    assert_int_equal(sched_yielding(slots, 3, &urgent), 2);
+}
+
+static void a_tenant_that_has_two_more_gives_way(void **state)
+{
+    (void)state;
+    struct sched_claim slots[] = {claim(0, 2, 1), claim(0, 2, 2), claim(1, 1, 9)};
+    struct sched_claim none = claim(2, 0, 50), one = claim(1, 1, 50), two = claim(2, 1, 1);
+    assert_int_equal(sched_yielding(slots, 3, &none), 1);
+    assert_int_equal(sched_yielding(slots, 3, &one), -1);
+    assert_int_equal(sched_yielding(slots, 3, &two), -1);
+    assert_int_equal(sched_yielding(slots, 0, &none), -1);
+}
+
+/* Requests of several choices and tenants, as the engine has them: the tag of a claim is the
+ * count of what runs. */
+struct requests {
+    struct sched_claim claims[MOST], slots[MOST];
+    int n, choices[MOST], runs[MOST];
+    double turns[MOST];
+    uint64_t tenants[MOST];
+};
+
+static int tenant_slots(const struct requests *r, uint64_t tenant)
+{
+    int slots = 0;
+    for (int i = 0; i < r->n; i++)
+        slots += r->tenants[i] == tenant ? r->runs[i] : 0;
+    return slots;
+}
+
+static int list_claims(struct requests *r)
+{
+    int n = 0;
+    for (int i = 0; i < r->n; i++)
+        if (r->runs[i] < r->choices[i]) {
+            r->claims[n] = claim(r->tenants[i], tenant_slots(r, r->tenants[i]),
+                                 sched_claim_turn(r->turns[i], r->runs[i]));
+            r->claims[n++].tag = &r->runs[i];
+        }
+    return n;
+}
+
+static int list_slots(struct requests *r)
+{
+    int n = 0;
+    for (int i = 0; i < r->n; i++)
+        for (int j = 0; j < r->runs[i]; j++) {
+            r->slots[n] = claim(r->tenants[i], tenant_slots(r, r->tenants[i]),
+                                sched_claim_turn(r->turns[i], r->runs[i] - 1));
+            r->slots[n++].tag = &r->runs[i];
+        }
+    return n;
+}
+
+/* Until nobody gives way any more; how often somebody did. */
+static int settle(struct requests *r, int most)
+{
+    int takings = 0, last;
+    for (;;) {
+        int n = list_claims(r), used = list_slots(r);
+        int next = used < most ? sched_next(r->claims, n)
+                               : sched_take(r->claims, n, r->slots, used, &last);
+        if (next < 0)
+            return takings;
+        if (used == most) {
+            --*(int *)r->slots[last].tag;
+            takings++;
+        }
+        ++*(int *)r->claims[next].tag;
+    }
+}
+
+static void check_settled(const struct requests *r)
+{
+    for (int i = 0; i < r->n; i++)
+        for (int j = 0; j < r->n; j++) {
+            int mine = tenant_slots(r, r->tenants[i]), other = tenant_slots(r, r->tenants[j]);
+            if (r->runs[i] == r->choices[i] || r->runs[j] == 0)
+                continue;
+            if (r->tenants[i] != r->tenants[j])
+                assert_true(other <= mine + 1);
+            else
+                assert_true(sched_claim_turn(r->turns[j], r->runs[j] - 1) <=
+                            sched_claim_turn(r->turns[i], r->runs[i]));
+        }
+}
+
+/* Whatever comes and goes, the taking ends, and then the slots are divided as they should be. */
+static void taking_ends_and_slots_are_divided(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int run = 0; run < 500; run++) {
+        struct requests r = {0};
+        int most = 1 + (int)(test_random(&seed) % 16);
+        for (int event = 0; event < 20; event++) {
+            int i = r.n++;
+            r.choices[i] = test_random(&seed) % 4 ? 1 : 1 + (int)(test_random(&seed) % 32);
+            r.turns[i] = sched_turn(event * (double)(test_random(&seed) % 5),
+                                    (int)(test_random(&seed) % 3) - 1);
+            r.tenants[i] = test_random(&seed) % 3;
+            int gone = (int)(test_random(&seed) % (uint64_t)r.n);
+            if (r.runs[gone]) { /* a choice of another has ended */
+                r.runs[gone]--;
+                r.choices[gone]--;
+            }
+            assert_true(settle(&r, most) <= MOST * MOST);
+            check_settled(&r);
         }
     }
 }
@@ -647,15 +839,22 @@ int main(void)
         cmocka_unit_test(a_tenant_that_only_waits_has_no_share),
         cmocka_unit_test(grants_hold_for_any_sequences),
         cmocka_unit_test(the_plan_does_not_depend_on_the_order_given),
+        cmocka_unit_test(the_first_of_each_tenant_comes_before_the_second_of_any),
+        cmocka_unit_test(of_one_tenant_the_line_is_the_order_of_turns),
         cmocka_unit_test(a_producer_comes_just_before_its_waiter),
         cmocka_unit_test(lending_never_puts_a_producer_back),
         cmocka_unit_test(the_first_of_several_waiters_lends),
         cmocka_unit_test(a_producer_may_take_memory_from_its_waiters),
+        cmocka_unit_test(lending_goes_on_along_a_chain),
         cmocka_unit_test(the_last_in_line_gives_way),
         cmocka_unit_test(of_equal_turns_one_can_always_go_on),
         cmocka_unit_test(a_victim_comes_after_the_needy_and_is_the_last),
-        cmocka_unit_test(the_tenant_with_fewest_running_begins),
+        cmocka_unit_test(the_tenant_with_fewest_slots_gets_the_next),
         cmocka_unit_test(a_flood_of_one_tenant_does_not_delay_another),
+        cmocka_unit_test(many_choices_give_way_to_a_newcomer),
+        cmocka_unit_test(one_request_after_the_other_gives_no_way),
+        cmocka_unit_test(a_tenant_that_has_two_more_gives_way),
+        cmocka_unit_test(taking_ends_and_slots_are_divided),
         cmocka_unit_test(nobody_starves_while_others_keep_coming),
         cmocka_unit_test(low_priority_waits_its_seconds_and_then_goes_first),
         cmocka_unit_test(busy_tenants_get_equal_shares_over_time),
