@@ -243,7 +243,8 @@ def test_null_and_empty_are_not_given(server):
     ok(server, C, completion("a", stop=[], logit_bias={}, stop_token_ids=[], bad_words=[],
                              allowed_token_ids=[], stream_options={}, suffix="", metadata={}))
     ok(server, C, completion("a", stop=""))
-    ok(server, C, completion("a", stop=["", "b"]))
+    for stop in (["", "b"], list("abcd"), [], ["", "", "", ""]):
+        ok(server, C, completion("x", stop=stop))
 
 
 def test_harmless_fields_are_accepted(server):
@@ -277,19 +278,27 @@ def test_unsupported_fields_are_named(server):
 
 def test_ranges(server):
     for name, values in {
-            "temperature": (-0.1, 2.1, "1", True), "top_p": (-0.1, 1.1), "min_p": (-1, 2),
+            "temperature": (-0.1, 2.1, "1", True), "top_p": (-0.1, 1.1), 
             "presence_penalty": (-2.1, 2.1), "frequency_penalty": (-2.1, 2.1),
             "max_tokens": (-1, 1.5, 2**33, "5"), "top_k": (-2, 1.5), "repetition_penalty": (0, -1),
             "min_tokens": (-1,), "truncate_prompt_tokens": (-2,), "stream": (1, "true"),
-            "seed": (1.5, "1"), "stop": (5, [5], ["a"] * 65, {}), "echo": ("yes",), "model": (5,),
+            "seed": (1.5, "1"), "stop": (5, [5], list("abcde"), [""] * 5, {}), "echo": ("yes",), "model": (5,),
             "logit_bias": ({"a": 1}, {"300": 1}, {"-1": 1}, {"1": 101}, {"1": "1"}, [], {"1": None},
                            {"4294967393": 1}),
             "stop_token_ids": ([259], [-1], ["a"], [2**32 + 97], 5), "allowed_token_ids": ([300],),
             "bad_words": ([5], "a"), "priority": (2**31, "a"), "max_time": (-1, "a"),
             "request_id": ("", "x" * 65, 5), "cache_salt": ("", "x" * 1025), "user": (5,),
-            "stream_options": ([], "a"), "metadata": ("a",), "ignore_eos": (1,)}.items():
+            "stream_options": ([], "a"), "metadata": ("a",), "ignore_eos": (1,),
+            "n": (0, 129, 1.5), "best_of": (0, 21), "suffix": (1,), "logprobs": (-1, 21, 2**40, "1"),
+            "prompt_logprobs": (-1, 21), "truncation_side": ("up", "", 1),
+            "min_p": (-0.1, 1.1), "typical_p": (-0.1, 1.1), "xtc_probability": (2,),
+            "dry_sequence_breakers": (["a"] * 65, [1])}.items():
         for value in values:
             bad(server, C, completion("a", **{name: value}), name)
+    for name, values in {"max_completion_tokens": (-1, 2**33), "top_logprobs": (-1, 21), "logprobs": (1,),
+                         "reasoning_effort": ("much", ""), "n": (0, 129), "messages": ([], "a", {})}.items():
+        for value in values:
+            bad(server, CHAT, dict(user("a", logprobs=True), **{name: value}), name)
     bad(server, C, completion("a", stream_options={"include_usage": 1}),
         "stream_options.include_usage")
     bad(server, C, completion("a", min_tokens=5), "min_tokens")

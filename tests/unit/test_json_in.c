@@ -156,15 +156,15 @@ struct sample {
 };
 
 static const struct schema_field fields[] = {
-    {"flag", SCHEMA_BOOL, SCHEMA_HONOUR, offsetof(struct sample, flag), 0, 0, NULL},
-    {"whole", SCHEMA_INT, SCHEMA_HONOUR, offsetof(struct sample, whole), -5, 5, NULL},
-    {"number", SCHEMA_NUMBER, SCHEMA_HONOUR, offsetof(struct sample, number), 0, 2, NULL},
-    {"text", SCHEMA_TEXT, SCHEMA_HONOUR, offsetof(struct sample, text), 1, 3, NULL},
-    {"list", SCHEMA_LIST, SCHEMA_HONOUR, offsetof(struct sample, list), 0, 0, NULL},
-    {"given", SCHEMA_GIVEN_INT, SCHEMA_HONOUR, offsetof(struct sample, given), 0, 0, NULL},
-    {"ignored", SCHEMA_TEXT, SCHEMA_IGNORE, 0, 0, 0, NULL},
-    {"refused", SCHEMA_LIST, SCHEMA_REFUSE, 0, 0, 0, schema_is_empty},
-    {NULL, SCHEMA_ANY, SCHEMA_IGNORE, 0, 0, 0, NULL},
+    {"flag", SCHEMA_BOOL, SCHEMA_HONOUR, offsetof(struct sample, flag), 0, 0, NULL, NULL},
+    {"whole", SCHEMA_INT, SCHEMA_HONOUR, offsetof(struct sample, whole), -5, 5, NULL, NULL},
+    {"number", SCHEMA_NUMBER, SCHEMA_HONOUR, offsetof(struct sample, number), 0, 2, NULL, NULL},
+    {"text", SCHEMA_TEXT, SCHEMA_HONOUR, offsetof(struct sample, text), 1, 3, NULL, NULL},
+    {"list", SCHEMA_LIST, SCHEMA_HONOUR, offsetof(struct sample, list), 0, 0, NULL, NULL},
+    {"given", SCHEMA_GIVEN_INT, SCHEMA_HONOUR, offsetof(struct sample, given), 0, 0, NULL, NULL},
+    {"ignored", SCHEMA_TEXT, SCHEMA_IGNORE, 0, 0, 0, NULL, NULL},
+    {"refused", SCHEMA_LIST, SCHEMA_REFUSE, 0, 0, 0, schema_is_empty, NULL},
+    {NULL, SCHEMA_ANY, SCHEMA_IGNORE, 0, 0, 0, NULL, NULL},
 };
 static const struct schema_field *const tables[] = {fields, NULL};
 
