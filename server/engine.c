@@ -101,6 +101,7 @@ static void *engine_main(void *arg)
     while (!stop) {
         struct job *incoming = take_incoming(e);
         pthread_mutex_lock(&e->state_lock);
+        kv_tick(e->config.cache, (double)engine_clock() * 1e-9);
         accept_all(e, incoming);
         stop = stopping(e);
         if (stop)

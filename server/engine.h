@@ -41,6 +41,12 @@ struct job *engine_next_news(struct engine *e);
 /* The longest prompt plus answer that can run. */
 int engine_context(const struct engine *e);
 
+/* Of step_sizes, in buckets.h's form. */
+#define ENGINE_STEP_BOUNDS                                                                         \
+    {                                                                                              \
+        1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 0                          \
+    }
+
 /* A consistent copy for /metrics; any thread. */
 struct engine_stats {
     int running, waiting; /* jobs waiting to start, sequences running */
@@ -51,8 +57,10 @@ struct engine_stats {
     uint64_t misses[KV_MISS_COUNT]; /* prompts by the reason why no more of them was cached */
     uint64_t guessed_tokens, right_tokens; /* by prompt lookup */
     uint64_t preemptions, steps, step_tokens;
-    uint64_t finished[4]; /* by enum job_finish */
-    double kv_usage;      /* 0 .. 1: bytes in use by running sequences / arena */
+    uint64_t corrupted; /* requests for which a token was drawn from logits that are no numbers */
+    struct buckets step_sizes; /* in tokens: of prompts, and one for each that decoded */
+    uint64_t finished[4];      /* by enum job_finish */
+    double kv_usage;           /* 0 .. 1: bytes in use by running sequences / arena */
     struct kv_stats kv;
     double tokens_per_second_prefill, tokens_per_second_decode; /* measured lately */
 };

@@ -201,6 +201,10 @@ static bool draw_token(struct engine *e, struct sequence *s, int position, float
     if (wants_logprob)
         memcpy(e->raw, logits, (size_t)e->plan->vocabulary * sizeof *logits);
     int32_t id = sampler_pick(s->sampler, logits, e->plan->vocabulary);
+    if (isnan(logits[id]) && !s->request->corrupted) {
+        s->request->corrupted = true;
+        e->now.corrupted++;
+    }
     token.id = id;
     if (wants_logprob)
         rc = fill_token(e, e->raw, id, q->logprobs == JOB_NO_LOGPROBS ? 0 : q->logprobs, &token);
@@ -336,6 +340,8 @@ static void end_full(struct engine *e)
 
 /* ---- speed ---- */
 
+static const double step_bounds[] = ENGINE_STEP_BOUNDS;
+
 /* What turns out slower than thought is believed sooner than what turns out faster: a step that is
  * too long is felt, one that is too short is not. */
 static double smooth(double old, double now)
@@ -364,6 +370,7 @@ static void measure(struct engine *e, int64_t ns)
         e->prompt_ms_per_token = smooth(e->prompt_ms_per_token, rest / prompt);
     e->now.steps++;
     e->now.step_tokens += (uint64_t)(decodes + prompt);
+    buckets_add(&e->now.step_sizes, step_bounds, decodes + prompt, 1);
 }
 
 void engine_step(struct engine *e)

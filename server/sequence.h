@@ -15,6 +15,7 @@ struct request {
     double turn;                /* see schedule.h */
     int choices, started, live; /* in all; begun; of these not yet ended */
     bool waits;                 /* it is in the engine's line of those that have yet to begin */
+    bool corrupted;             /* counted as such */
     bool finished;              /* one choice has ended, or all were dropped: nothing new begins */
 };
 

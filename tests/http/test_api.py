@@ -477,24 +477,66 @@ def test_detokenize(server):
         bad(server, "/detokenize", {"tokens": tokens}, "tokens")
 
 
+# vLLM's names, and the bounds of their buckets.
+VLLM = {
+    "gauge": "vllm:num_requests_running vllm:num_requests_waiting vllm:num_requests_waiting_by_reason "
+             "vllm:kv_cache_usage_perc vllm:gpu_cache_usage_perc vllm:lora_requests_info vllm:cache_config_info",
+    "counter": "vllm:prompt_tokens_total vllm:prompt_tokens_cached_total vllm:prompt_tokens_by_source_total "
+               "vllm:generation_tokens_total vllm:request_success_total vllm:num_preemptions_total "
+               "vllm:prefix_cache_queries_total vllm:prefix_cache_hits_total vllm:gpu_prefix_cache_queries_total "
+               "vllm:gpu_prefix_cache_hits_total vllm:admission_rejections_total vllm:corrupted_requests_total",
+    "histogram": "vllm:time_to_first_token_seconds vllm:inter_token_latency_seconds "
+                 "vllm:request_time_per_output_token_seconds vllm:time_per_output_token_seconds "
+                 "vllm:e2e_request_latency_seconds vllm:request_queue_time_seconds "
+                 "vllm:request_prefill_time_seconds vllm:request_decode_time_seconds "
+                 "vllm:request_inference_time_seconds vllm:request_prompt_tokens vllm:request_generation_tokens "
+                 "vllm:request_max_num_generation_tokens vllm:request_params_n vllm:request_params_max_tokens "
+                 "vllm:iteration_tokens_total vllm:request_prefill_kv_computed_tokens "
+                 "vllm:kv_block_lifetime_seconds vllm:kv_block_idle_before_evict_seconds "
+                 "vllm:kv_block_reuse_gap_seconds"}
+BUCKETS = (
+    ("vllm:time_to_first_token_seconds",
+     [.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560]),
+    ("vllm:inter_token_latency_seconds vllm:request_time_per_output_token_seconds",
+     [.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80]),
+    ("vllm:e2e_request_latency_seconds vllm:request_queue_time_seconds vllm:request_prefill_time_seconds "
+     "vllm:request_decode_time_seconds vllm:request_inference_time_seconds",
+     [.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680]),
+    ("vllm:request_prompt_tokens vllm:request_generation_tokens vllm:request_max_num_generation_tokens "
+     "vllm:request_params_max_tokens vllm:request_prefill_kv_computed_tokens",
+     [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000]),  # up to the context, which is 4096
+    ("vllm:iteration_tokens_total", [1, *(2**i for i in range(3, 15))]),
+    ("vllm:kv_block_lifetime_seconds vllm:kv_block_idle_before_evict_seconds vllm:kv_block_reuse_gap_seconds",
+     [.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800]))
+
+
 def test_metrics(server):
     ok(server, C, completion("a"))
     ok(server, C, dict(completion("a"), stream=False, n=2))
     server.post(C, "nonsense")
     text = server.request("GET", "/metrics").body.decode()
-    for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
-                 "vllm:prompt_tokens_total", "vllm:generation_tokens_total",
-                 "vllm:request_success_total", "vllm:prefix_cache_queries_total",
-                 "vllm:prefix_cache_hits_total", "vllm:num_preemptions_total",
-                 "vllm:time_to_first_token_seconds_bucket", "vllm:inter_token_latency_seconds_sum",
-                 "vllm:e2e_request_latency_seconds_count", "vllm:cache_config_info",
-                 "http_requests_total", "http_request_duration_seconds_bucket",
-                 "http_request_size_bytes_sum", "process_resident_memory_bytes",
-                 "process_cpu_seconds_total", "process_open_fds"):
-        assert re.search("^" + re.escape(name) + r"(\{.*\})? [-+0-9.e]+$", text, re.M), name
-    assert 'model_name="fake",engine="0"' in text
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
+    model = 'model_name="fake",engine="0"'
+    for kind, names in VLLM.items():
+        for name in names.split():
+            assert kinds.pop(name, None) == kind, (name, kind)
+            suffix = "_count" if kind == "histogram" else ""
+            assert re.search(re.escape(f"{name}{suffix}{{{model}") + r"(,[^}]*)?\} [-+0-9.e]+$", text, re.M), name
+    assert not [name for name in kinds if name.startswith("vllm:") and "spec_decode" not in name], kinds
+    for names, bounds in BUCKETS:
+        for name in names.split():
+            found = re.findall("^" + re.escape(f"{name}_bucket{{{model},le=") + r'"([^"]+)"\}', text, re.M)
+            assert found.pop() == "+Inf" and [float(x) for x in found] == bounds, (name, found)
+    for label in ('reason="capacity"', 'reason="deferred"', 'source="local_compute"', 'source="local_cache_hit"',
+                  'finished_reason="stop"', 'finished_reason="length"', 'finished_reason="abort"',
+                  'reason="queue_full"', 'block_size="32",num_gpu_blocks="0"',
+                  'max_lora="0",running_lora_adapters="",waiting_lora_adapters=""'):
+        assert f"{model},{label}" in text, label
+    for name in ("http_requests_total", "http_request_duration_seconds_bucket", "http_request_size_bytes_sum",
+                 "http_response_size_bytes_sum", "http_request_duration_highr_seconds_bucket",
+                 "process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"):
+        assert re.search("^" + name + r"(\{.*\})? [-+0-9.e]+$", text, re.M), name
     assert re.search(r'http_requests_total\{handler="/v1/completions",method="POST",status="4xx"\} [1-9]', text)
-    assert 'le="2560"' in text and 'le="+Inf"' in text
     seen = set()
     for line in text.splitlines():
         if line.startswith("# TYPE"):
