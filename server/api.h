@@ -6,6 +6,8 @@
 /* What routes.c points to. `_work` runs in the work pool, `_answer` on the loop. */
 
 void completions_work(struct exchange *ex);
+/* Refuses a prompt of more token ids than the context holds before they cost any memory. */
+void completions_weigh(struct exchange *ex);
 void chat_work(struct exchange *ex);
 void generation_answer(struct exchange *ex);
 

@@ -1,5 +1,6 @@
 #include "front.h"
 
+#include "api.h"
 #include "generation.h"
 #include "json_in.h"
 #include "log.h"
@@ -187,7 +188,9 @@ void exchange_work(struct exchange *ex, void (*run)(struct exchange *ex),
 static void work_body(struct exchange *ex)
 {
     size_t bytes = json_in_weight(ex->body.data, ex->body.len) + COPIES * ex->body.len;
-    if (room_enter(ex, bytes))
+    if (ex->route->flags & ROUTE_PROMPT)
+        completions_weigh(ex);
+    if (!ex->error.status && room_enter(ex, bytes))
         ex->route->work(ex);
 }
 

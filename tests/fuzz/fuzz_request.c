@@ -18,7 +18,7 @@ static struct server *server_once(void)
     static struct server_config config;
     struct err err;
     if (!server.config) {
-        json_in_setup();
+        json_in_setup(0);
         config = server_config_default;
         config.max_logprobs = -1;
         server.config = &config;

@@ -54,7 +54,7 @@ static struct server_config config;
 static void set_up(void)
 {
     struct err err;
-    json_in_setup();
+    json_in_setup(0);
     config = server_config_default;
     config.max_logprobs = -1;
     server.config = &config;

@@ -103,6 +103,12 @@ def test_context_length_exceeded(server):
                               (completion([1] * 4096), C, "prompt")):
         e = bad(server, path, body, param, code="context_length_exceeded")
         assert re.search(r"\b(4096|50\d\d)\b", e["message"]) and "4096" in e["message"], e
+    for n in (4097, 58_000, 60_000, 1_000_000):
+        for id in (0, 49, 258, 10**6):
+            ids = (f"{id}," * min(n, 4_000_000 // (len(str(id)) + 1)))[:-1]
+            for form in (f'{{"prompt":[{ids}]}}', f'{{"max_tokens":3, "prompt" : [[1,2], [{ids}]] }}'):
+                e = bad(server, C, form, "prompt", code="context_length_exceeded")
+                assert str(ids.count(",") + 1) in e["message"] and "4096" in e["message"], e
     assert ok(server, C, completion("a" * 4094, max_tokens=1))["usage"]["prompt_tokens"] == 4095
     r = ok(server, C, completion([97] * 4096, max_tokens=0, echo=True))
     assert r["usage"]["prompt_tokens"] == 4096
