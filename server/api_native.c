@@ -235,9 +235,9 @@ static void write_model(const struct server *s, const char *name, struct strbuf 
                 engine_context(s->engine));
     strbuf_addf(out,
                 ",\"meta\":{\"n_vocab\":%d,\"n_ctx\":%d,\"n_ctx_train\":%d,\"n_embd\":%d,"
-                "\"n_params\":%llu,\"size\":%zu}}",
+                "\"n_params\":%llu,\"size\":%zu,\"max_logprobs\":%d}}",
                 p->vocabulary, engine_context(s->engine), p->trained_context, p->width,
-                (unsigned long long)p->parameters, p->weight_bytes);
+                (unsigned long long)p->parameters, p->weight_bytes, s->config->max_logprobs);
 }
 
 void models_answer(struct exchange *ex)

@@ -30,7 +30,8 @@ int engine_create(const struct engine_config *config, struct engine **out,
 void engine_destroy(struct engine *e);
 
 /* Any thread. The engine takes a reference of its own. Errors (no event follows then): ERR_BUSY
- * when the queue is full, ERR_LIMIT when the request can never fit: the sentence says why. */
+ * when the queue is full, ERR_LIMIT when the request can never fit, ERR_ARG when a prompt is empty:
+ * the sentence says why. */
 int engine_submit(struct engine *e, struct job *job, struct err *err);
 /* Any thread: the client has left. The engine drops the job within one step; JOB_DONE follows. */
 void engine_cancel(struct engine *e, struct job *job);

@@ -421,11 +421,20 @@ static int fill_id(const struct fill *f)
     return 0;
 }
 
+/* A line of its own, with nothing in it that could pass for another line of the log. */
+static void fill_unknown_name(const char *name, struct strbuf *out)
+{
+    if (out->len)
+        strbuf_addc(out, '\n');
+    for (int i = 0; name[i] && i < 40; i++)
+        strbuf_addc(out, (unsigned char)name[i] < ' ' || name[i] == 127 ? '?' : name[i]);
+}
+
 static int fill_unknown(const struct fill *f, const struct schema_unknown *unknown)
 {
     struct strbuf names = {0};
     for (int i = 0; i < unknown->n; i++)
-        strbuf_addf(&names, "%s%.40s", i ? ", " : "", unknown->names[i]);
+        fill_unknown_name(unknown->names[i], &names);
     if (names.len)
         f->g->unknown_fields = mem_arena_strndup(f->arena, names.data, names.len);
     strbuf_finish(&names);

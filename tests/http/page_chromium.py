@@ -200,6 +200,16 @@ def test_completion_shows_probabilities():
         assert page.troubles() == [], page.troubles()
 
 
+def test_completion_asks_for_as_many_alternatives_as_there_are():
+    for most, asked in ((2, 2), (0, 0), (-1, 5)):
+        with Served("--max-logprobs", str(most)) as (server, page):
+            ready(page)
+            set_setting(page, "max_tokens", 4)
+            complete(page, "rope and yarn")
+            assert bodies(page, "/v1/completions")[0]["logprobs"] == asked and tokens(page)
+            assert page.troubles() == [], page.troubles()
+
+
 def test_completion_by_keyboard_takes_another_token():
     with Served() as (server, page):
         ready(page)

@@ -326,9 +326,11 @@ def test_json_bomb_under_budget(server):
 
 
 def test_unknown_fields_are_logged_once(server):
-    for _ in range(3):
-        ok(server, C, completion("a", some_unknown_field=1))
-    assert sum("some_unknown_field" in l for l in server.lines) == 1
+    for others in ({}, {"some_unknown": 1}, {"another": 2}, {"some_unknown": 3, "another": None}):
+        ok(server, C, completion("a", some_unknown_field=1, **others))
+    ok(server, C, completion("a", **{"forged\nropewalk: error: line": 1}))
+    for name in ("some_unknown_field", "some_unknown", "another", "forged?ropewalk: error: line"):
+        assert sum(l.rstrip().endswith(": " + name) for l in server.lines) == 1, name
 
 
 def test_suffix():
