@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* memmem */
 #include "front.h"
 
 #include "api.h"
@@ -188,6 +189,8 @@ void exchange_work(struct exchange *ex, void (*run)(struct exchange *ex),
 static void work_body(struct exchange *ex)
 {
     size_t bytes = json_in_weight(ex->body.data, ex->body.len) + COPIES * ex->body.len;
+    if (memmem(ex->body.data, ex->body.len, "\"arguments\"", 11)) /* of tools: JSON in a string */
+        bytes += json_in_weight_inside(ex->body.data, ex->body.len);
     if (ex->route->flags & ROUTE_PROMPT)
         completions_weigh(ex);
     if (!ex->error.status && room_enter(ex, bytes))

@@ -2,6 +2,7 @@
 
 #include <setjmp.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,20 +51,30 @@ static size_t cost_of(char c)
     }
 }
 
-size_t json_in_weight(const char *text, size_t bytes)
+static size_t weigh(const char *text, size_t bytes, bool inside)
 {
     size_t weight = bytes;
     bool quoted = false;
     for (size_t i = 0; i < bytes; i++) {
         char c = text[i];
         if (quoted && c == '\\')
-            i++;
+            c = ++i < bytes && inside ? text[i] : ' ';
         else if (c == '"')
             quoted = !quoted;
-        if (!quoted || c == '"')
+        if (c == '"' || quoted == inside)
             weight += cost_of(c);
     }
     return weight;
+}
+
+size_t json_in_weight(const char *text, size_t bytes)
+{
+    return weigh(text, bytes, false);
+}
+
+size_t json_in_weight_inside(const char *text, size_t bytes)
+{
+    return weigh(text, bytes, true);
 }
 
 /* Lists of token ids weigh ten times their size. */
@@ -72,20 +83,19 @@ static size_t most_weight(size_t bytes)
     return 16 * bytes + spare;
 }
 
-static json_t *load(const char *text, size_t bytes, struct err *err)
+static json_t *load(const char *text, size_t bytes, json_error_t *error, struct err *err)
 {
-    json_error_t error;
     guard.on = true;
     if (setjmp(guard.out)) {
         guard.on = false;
         err_set(err, ERR_NOMEM, "the server is out of memory");
         return NULL;
     }
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, error);
     guard.on = false;
     if (!root)
-        err_set(err, ERR_FORMAT, "the body is not valid JSON: %s (line %d, column %d)", error.text,
-                error.line, error.column);
+        err_set(err, ERR_FORMAT, "the body is not valid JSON: %s (line %d, column %d)", error->text,
+                error->line, error->column);
     return root;
 }
 
@@ -99,7 +109,8 @@ json_t *json_in_parse(const char *text, size_t bytes, struct err *err)
         err_set(err, ERR_LIMIT, "the body's %zu bytes of JSON hold too many small values", bytes);
         return NULL;
     }
-    json_t *root = load(text, bytes, err);
+    json_error_t error;
+    json_t *root = load(text, bytes, &error, err);
     if (root && !json_is_object(root)) {
         err_set(err, ERR_FORMAT, "the body must be a JSON object");
         json_decref(root);
@@ -125,25 +136,46 @@ static const char *skip_spaces(const char *at, const char *end)
     return at;
 }
 
+/* The next string at *at, or NULL; *at is then behind it. Follows the depth of brackets. */
+static const char *next_string(const char **at, const char *end, int *depth)
+{
+    for (; *at < end && **at != '"'; ++*at)
+        *depth += (**at == '{' || **at == '[') - (**at == '}' || **at == ']');
+    if (*at == end)
+        return NULL;
+    const char *begin = *at;
+    *at = string_end(*at, end);
+    return begin;
+}
+
 const char *json_in_member(const char *text, size_t bytes, const char *key)
 {
-    const char *end = text + bytes;
+    const char *at = text, *end = text + bytes, *begin;
     size_t n = strlen(key);
     int depth = 0;
-    for (const char *at = text; at < end;) {
-        if (*at != '"') {
-            depth += (*at == '{' || *at == '[') - (*at == '}' || *at == ']');
-            at++;
-            continue;
-        }
-        const char *begin = at + 1;
-        at = string_end(at, end);
+    while ((begin = next_string(&at, end, &depth))) {
         const char *colon = skip_spaces(at, end);
-        if (depth == 1 && (size_t)(at - begin) == n + 1 && memcmp(begin, key, n) == 0 &&
+        if (depth == 1 && (size_t)(at - begin) == n + 2 && memcmp(begin + 1, key, n) == 0 &&
             colon < end && *colon == ':')
             return skip_spaces(colon + 1, end);
     }
     return NULL;
+}
+
+void json_in_wrong_member(const char *text, size_t bytes, char *out, size_t out_bytes)
+{
+    json_error_t error = {0};
+    struct err err;
+    const char *at = text, *begin;
+    int depth = 0;
+    snprintf(out, out_bytes, "%s", "");
+    json_decref(load(text, bytes, &error, &err));
+    const char *end = text + ((size_t)error.position < bytes ? (size_t)error.position : bytes);
+    while ((begin = next_string(&at, end, &depth))) {
+        const char *colon = skip_spaces(at, end);
+        if (depth == 1 && colon < end && *colon == ':')
+            snprintf(out, out_bytes, "%.*s", (int)(at - begin - 2), begin + 1);
+    }
 }
 
 static bool in_number(char c)

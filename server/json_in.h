@@ -17,6 +17,12 @@ json_t *json_in_parse(const char *text, size_t bytes, struct err *err);
 
 /* At least the bytes that the values of this text take once parsed. */
 size_t json_in_weight(const char *text, size_t bytes);
+/* At least what the JSON takes that its strings hold (a tool call's arguments), if it is parsed. */
+size_t json_in_weight_inside(const char *text, size_t bytes);
+
+/* For a text that json_in_parse calls ERR_FORMAT: the member in whose value it goes wrong, "" when
+ * it is in none. */
+void json_in_wrong_member(const char *text, size_t bytes, char *out, size_t out_bytes);
 
 /* Where the value of this member of a body begins, by a glance at the text: a body that is no JSON
  * may have one, too, and a key that is spelled with escapes is not found. NULL: nowhere. */

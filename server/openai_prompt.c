@@ -92,7 +92,8 @@ static int ids_of_list(struct generation *g, const json_t *list, struct tok_ids 
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *v = json_array_get(list, i);
         if (!json_is_integer(v))
-            return api_invalid(e, "prompt", "a list of token ids holds %s", schema_type_name(v));
+            return api_invalid(e, "prompt", "a list of token ids holds %s%s", schema_type_name(v),
+                               json_is_real(v) ? " that is no integer" : "");
         json_int_t id = json_integer_value(v);
         if (id < 0 || id >= most)
             return api_invalid(e, "prompt", "%lld is no token; ids go from 0 to %d", (long long)id,

@@ -199,10 +199,13 @@ json_t *schema_read_body(const char *body, size_t bytes, const struct schema_fie
                          void *out, struct schema_unknown *unknown, struct api_error *e)
 {
     struct err err;
+    char member[sizeof e->param] = "";
     json_t *root = json_in_parse(body ? body : "", bytes, &err);
+    if (!root && bytes && err.code == ERR_FORMAT)
+        json_in_wrong_member(body, bytes, member, sizeof member);
     for (size_t i = 0; !root && i < sizeof refusals / sizeof *refusals; i++)
         if (refusals[i].error == err.code)
-            api_refuse(e, refusals[i].status, refusals[i].code, NULL, "%s", err.text);
+            api_refuse(e, refusals[i].status, refusals[i].code, member, "%s", err.text);
     if (root && schema_read(tables, root, out, unknown, e)) {
         json_decref(root);
         root = NULL;

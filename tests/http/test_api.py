@@ -308,7 +308,7 @@ def test_ranges(server):
     bad(server, C, completion("a", stream_options={"include_usage": 1}),
         "stream_options.include_usage")
     bad(server, C, completion("a", min_tokens=5), "min_tokens")
-    assert "too big" in bad(server, C, '{"prompt":"a","seed":9223372036854775808}')["message"]
+    assert "too big" in bad(server, C, '{"prompt":"a","seed":9223372036854775808}', "seed")["message"]
     for body in ("", "[]", "5", "{", "nonsense", '{"a":1,"a":2}', '{"prompt":"\xff"}'.encode("latin1"),
                  "\ufeff{}", '{"prompt":"\\ud800"}', '{"temperature":NaN}', '{"temperature":1e400}',
                  "[" * 9000, '{"a":' * 3000 + "1" + "}" * 3000, "{} {}", "{}\0"):

@@ -178,6 +178,39 @@ static void a_glance_finds_members_and_counts_numbers(void **state)
     }
 }
 
+static void the_member_that_is_wrong_is_named(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{\"prompt\":\"a\",\"seed\":18446744073709551615}", "seed"},
+        {"{\"a\":{\"b\":1e999},\"c\":1}", "a"},
+        {"{\"a\":[1,2,NaN]}", "a"},
+        {"{\"a\":\"\\ud800\"}", "a"},
+        {"{\"a\" : tru}", "a"},
+        {"{\"a\":1 \"b\":2}", "a"},
+        {"{", ""},
+        {"nonsense", ""},
+        {"[1e999]", ""},
+    };
+    char member[16];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_in_wrong_member(cases[i][0], strlen(cases[i][0]), member, sizeof member);
+        assert_string_equal(member, cases[i][1]);
+    }
+}
+
+static void json_in_strings_has_its_weight(void **state)
+{
+    (void)state;
+    char *text = repeated("{\"arguments\":\"[", "0,", 1000, "0]\"}");
+    assert_true(json_in_weight_inside(text, strlen(text)) >= 50 * 1000);
+    assert_true(json_in_weight(text, strlen(text)) < 5000);
+    free(text);
+    text = repeated("{\"arguments\":\"{", "\\\"a\\\":{},", 1000, "}\"}");
+    assert_true(json_in_weight_inside(text, strlen(text)) >= (256 + 2 * 48 + 48) * 1000);
+    free(text);
+}
+
 static void as_many_numbers_as_announced_are_never_too_much(void **state)
 {
     (void)state;
@@ -294,6 +327,8 @@ int main(void)
         cmocka_unit_test(refuses_bodies_that_grow_in_memory),
         cmocka_unit_test(accepts_long_texts_and_lists_of_tokens),
         cmocka_unit_test(a_glance_finds_members_and_counts_numbers),
+        cmocka_unit_test(the_member_that_is_wrong_is_named),
+        cmocka_unit_test(json_in_strings_has_its_weight),
         cmocka_unit_test(as_many_numbers_as_announced_are_never_too_much),
         cmocka_unit_test(the_weight_is_never_less_than_what_is_taken),
         cmocka_unit_test(reads_what_it_knows),
