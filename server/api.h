@@ -2,6 +2,7 @@
 #define SERVER_API_H
 
 #include "front.h"
+#include "schema.h"
 
 /* What routes.c points to. `_work` runs in the work pool, `_answer` on the loop. */
 
@@ -16,6 +17,7 @@ void model_answer(struct exchange *ex);
 
 void tokenize_work(struct exchange *ex);
 void detokenize_work(struct exchange *ex);
+extern const struct schema_field tokenize_fields[], detokenize_fields[];
 void native_answer(struct exchange *ex); /* sends what _work left in ex->reply */
 void health_answer(struct exchange *ex);
 void ready_answer(struct exchange *ex);

@@ -25,7 +25,7 @@ struct tokenize_request {
 };
 
 #define AT(member) offsetof(struct tokenize_request, member)
-static const struct schema_field tokenize_fields[] = {
+const struct schema_field tokenize_fields[] = {
     {"content", SCHEMA_ANY, SCHEMA_HONOUR, AT(content), 0, 0, NULL, NULL},
     {"add_special", SCHEMA_BOOL, SCHEMA_HONOUR, AT(add_special), 0, 0, NULL, NULL},
     {"parse_special", SCHEMA_BOOL, SCHEMA_HONOUR, AT(parse_special), 0, 0, NULL, NULL},
@@ -168,7 +168,7 @@ struct detokenize_request {
     const json_t *tokens;
 };
 
-static const struct schema_field detokenize_fields[] = {
+const struct schema_field detokenize_fields[] = {
     {"tokens", SCHEMA_LIST, SCHEMA_HONOUR, offsetof(struct detokenize_request, tokens), 0, 0, NULL,
      NULL},
     {"model", SCHEMA_TEXT, SCHEMA_HONOUR, offsetof(struct detokenize_request, model), 0, 0, NULL,
