@@ -23,11 +23,12 @@ struct kv_node {
     struct kv_node *same_hash;    /* in the index of chains */
     struct kv_seq *writer;        /* who is to store the rest, as long as n > stored */
     uint64_t salt;
-    uint64_t chain; /* hash of the tokens before this node, without salt */
-    int64_t key;    /* in the heap: the lowest is evicted first */
-    int64_t used;   /* when last, by the cache's clock */
-    uint32_t id;    /* settles ties of the order; its hash is the treap's priority */
-    uint32_t hits;  /* prefixes that were resumed in this node */
+    uint64_t chain;       /* hash of the tokens before this node, without salt */
+    int64_t key;          /* in the heap: the lowest is evicted first */
+    int64_t used;         /* when last, by the cache's clock */
+    double born, touched; /* seconds, by kv_tick: made; last gained or lost a user */
+    uint32_t id;          /* settles ties of the order; its hash is the treap's priority */
+    uint32_t hits;        /* prefixes that were resumed in this node */
     int32_t depth;
     int32_t users;   /* running sequences */
     int32_t heap_at; /* -1: not evictable */
@@ -96,6 +97,8 @@ struct kv_cache {
 
     uint64_t queried_tokens, hit_tokens, evicted_blocks, copied_blocks;
     uint64_t misses[KV_MISS_COUNT];
+    double now; /* of kv_tick */
+    struct kv_ages ages;
 };
 
 /* Nodes are made so many at a time. */

@@ -160,10 +160,19 @@ bool kv_ghost_seen(const struct kv_cache *c, uint64_t salt, uint64_t chain, cons
 
 /* ---- eviction ---- */
 
-static void count_blocks(struct kv_cache *c, const struct kv_node *n)
+static void count_evicted(struct kv_cache *c, const struct kv_node *n, int blocks)
 {
+    c->evicted_blocks += (uint64_t)blocks;
+    buckets_add(&c->ages.lifetime, kv_age_bounds, c->now - n->born, (uint64_t)blocks);
+    buckets_add(&c->ages.idle, kv_age_bounds, c->now - n->touched, (uint64_t)blocks);
+}
+
+static int count_blocks(const struct kv_cache *c, const struct kv_node *n)
+{
+    int blocks = 0;
     for (int g = 0; g < c->config.groups; g++)
-        c->evicted_blocks += n->block[g] != KV_NO_BLOCK;
+        blocks += n->block[g] != KV_NO_BLOCK;
+    return blocks;
 }
 
 void kv_evict_leaf(struct kv_cache *c, struct kv_node *n)
@@ -186,7 +195,7 @@ void kv_evict_leaf(struct kv_cache *c, struct kv_node *n)
 static void evict_loose(struct kv_cache *c, struct kv_node *n)
 {
     kv_node_drop_block(c, n, loosest_group(c, n));
-    c->evicted_blocks++;
+    count_evicted(c, n, 1);
     c->bare_cached += n->users == 0 && !kv_node_has_block(c, n);
     kv_evict_update(c, n);
 }
@@ -200,7 +209,7 @@ bool kv_evict_one(struct kv_cache *c)
         evict_loose(c, n);
         return true;
     }
-    count_blocks(c, n);
+    count_evicted(c, n, count_blocks(c, n));
     ghost_add(c, n);
     kv_evict_leaf(c, n);
     return true;
@@ -221,7 +230,7 @@ void kv_evict_children(struct kv_cache *c, struct kv_node *n, const struct kv_no
         while (leaf->children)
             leaf = leaf->children;
         assert(leaf->users == 0);
-        count_blocks(c, leaf);
+        count_evicted(c, leaf, count_blocks(c, leaf));
         ghost_add(c, leaf);
         kv_evict_leaf(c, leaf);
     }

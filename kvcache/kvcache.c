@@ -135,6 +135,11 @@ static int64_t blocks_at(const struct kv_cache *c, int group, int n)
     return all < most ? all : most;
 }
 
+void kv_tick(struct kv_cache *c, double seconds)
+{
+    c->now = seconds;
+}
+
 bool kv_fits(const struct kv_cache *c, int n)
 {
     int64_t blocks[KV_MAX_GROUPS];
@@ -143,13 +148,17 @@ bool kv_fits(const struct kv_cache *c, int n)
     return kv_arena_fits(&c->arena, blocks);
 }
 
+const double kv_age_bounds[] = {.001, .002, .005, .01, .02, .05, .1,  .2,  .5,   1,    2,
+                                5,    10,   20,   30,  60,  120, 300, 600, 1200, 1800, 0};
+
 void kv_stats(const struct kv_cache *c, struct kv_stats *out)
 {
     *out = (struct kv_stats){.block_bytes_total = (size_t)c->arena.slabs * c->arena.slab_bytes,
                              .queried_tokens = c->queried_tokens,
                              .hit_tokens = c->hit_tokens,
                              .evicted_blocks = c->evicted_blocks,
-                             .copied_blocks = c->copied_blocks};
+                             .copied_blocks = c->copied_blocks,
+                             .ages = c->ages};
     for (int g = 0; g < c->config.groups; g++) {
         const struct kv_counts *k = &c->counts[g];
         out->blocks_free[g] = kv_arena_free_blocks(&c->arena, g);

@@ -1,6 +1,7 @@
 #ifndef KVCACHE_KVCACHE_H
 #define KVCACHE_KVCACHE_H
 
+#include "buckets.h"
 #include "err.h"
 
 #include <stdbool.h>
@@ -158,6 +159,14 @@ void *const *kv_seq_blocks(const struct kv_seq *s, int group);
  * when it grows and commits by at most KV_BLOCK_TOKENS at a time; longer pieces need more. */
 bool kv_fits(const struct kv_cache *c, int n);
 
+/* How long blocks live, in seconds by the clock of kv_tick. */
+struct kv_ages {
+    struct buckets lifetime; /* of those evicted: since they were taken */
+    struct buckets idle;     /* of those evicted: since a sequence last used them */
+    struct buckets reuse;    /* of those that came to be used again: how long nobody did */
+};
+extern const double kv_age_bounds[];
+
 struct kv_stats {
     size_t block_bytes_total;            /* the arena, as far as blocks can use it */
     size_t blocks_free[KV_MAX_GROUPS];   /* could be had at once for the group (unused arena) */
@@ -168,8 +177,12 @@ struct kv_stats {
     uint64_t queried_tokens, hit_tokens;         /* of prompts; attached */
     uint64_t evicted_blocks, copied_blocks;
     uint64_t misses[KV_MISS_COUNT];
+    struct kv_ages ages;
 };
 void kv_stats(const struct kv_cache *c, struct kv_stats *out);
+
+/* What time it is, for kv_ages: once a step is often enough. */
+void kv_tick(struct kv_cache *c, double seconds);
 
 /* The hottest prefixes, most used first; for the debug page. tokens are valid during the call. */
 struct kv_prefix {

@@ -119,6 +119,7 @@ struct kv_node *kv_node_create(struct kv_cache *c, uint64_t salt, int depth)
     n->depth = depth;
     n->heap_at = -1;
     n->used = ++c->clock;
+    n->born = n->touched = c->now;
     for (int g = 0; g < KV_MAX_GROUPS; g++)
         n->block[g] = KV_NO_BLOCK;
     for (int g = 0; g < c->config.groups; g++)

@@ -46,12 +46,15 @@ static void add_user(struct kv_cache *c, struct kv_node *n)
     if (n->users++ == 0 && n->in_tree && !kv_node_has_block(c, n))
         c->bare_cached--;
     n->used = c->clock;
+    n->touched = c->now;
 }
 
 void kv_path_push(struct kv_seq *s, struct kv_node *n, int length)
 {
     struct kv_cache *c = s->cache;
     int i = s->n_path++;
+    bool again = n->users == 0 && n->stored > 0; /* it lay in the tree unused */
+    double gap = c->now - n->touched;
     s->path[i] = n;
     add_user(c, n);
     for (int g = 0; g < c->config.groups; g++) {
@@ -60,6 +63,8 @@ void kv_path_push(struct kv_seq *s, struct kv_node *n, int length)
             hold(s, i, g);
         else
             s->first[g] = i + 1;
+        if (again && s->blocks[g][i])
+            buckets_add(&c->ages.reuse, kv_age_bounds, gap, 1);
     }
     kv_evict_update(c, n);
 }
@@ -79,6 +84,7 @@ static void remove_user(struct kv_seq *s, struct kv_node *n)
     struct kv_cache *c = s->cache;
     leave_writing(s, n);
     n->used = c->clock;
+    n->touched = c->now;
     if (--n->users > 0) {
         kv_evict_update(c, n);
     } else if (!n->in_tree) {

@@ -25,23 +25,26 @@ struct tokenize_request {
 };
 
 #define AT(member) offsetof(struct tokenize_request, member)
-static const struct schema_field tokenize_fields[] = {
-    {"content", SCHEMA_ANY, SCHEMA_HONOUR, AT(content), 0, 0, NULL},
-    {"add_special", SCHEMA_BOOL, SCHEMA_HONOUR, AT(add_special), 0, 0, NULL},
-    {"parse_special", SCHEMA_BOOL, SCHEMA_HONOUR, AT(parse_special), 0, 0, NULL},
-    {"with_pieces", SCHEMA_BOOL, SCHEMA_HONOUR, AT(with_pieces), 0, 0, NULL},
-    {"model", SCHEMA_TEXT, SCHEMA_HONOUR, AT(chat.model), 0, 0, NULL},
-    {"prompt", SCHEMA_TEXT, SCHEMA_HONOUR, AT(prompt), 0, 0, NULL},
-    {"messages", SCHEMA_LIST, SCHEMA_HONOUR, AT(chat.messages), 0, 0, NULL},
-    {"add_special_tokens", SCHEMA_GIVEN_BOOL, SCHEMA_HONOUR, AT(chat.add_special), 0, 0, NULL},
+const struct schema_field tokenize_fields[] = {
+    {"content", SCHEMA_ANY, SCHEMA_HONOUR, AT(content), 0, 0, NULL, NULL},
+    {"add_special", SCHEMA_BOOL, SCHEMA_HONOUR, AT(add_special), 0, 0, NULL, NULL},
+    {"parse_special", SCHEMA_BOOL, SCHEMA_HONOUR, AT(parse_special), 0, 0, NULL, NULL},
+    {"with_pieces", SCHEMA_BOOL, SCHEMA_HONOUR, AT(with_pieces), 0, 0, NULL, NULL},
+    {"model", SCHEMA_TEXT, SCHEMA_HONOUR, AT(chat.model), 0, 0, NULL, NULL},
+    {"prompt", SCHEMA_TEXT, SCHEMA_HONOUR, AT(prompt), 0, 0, NULL, NULL},
+    {"messages", SCHEMA_LIST, SCHEMA_HONOUR, AT(chat.messages), 0, 0, NULL, NULL},
+    {"add_special_tokens", SCHEMA_GIVEN_BOOL, SCHEMA_HONOUR, AT(chat.add_special), 0, 0, NULL,
+     NULL},
     {"add_generation_prompt", SCHEMA_GIVEN_BOOL, SCHEMA_HONOUR, AT(chat.add_generation_prompt), 0,
-     0, NULL},
-    {"continue_final_message", SCHEMA_BOOL, SCHEMA_HONOUR, AT(chat.continue_final), 0, 0, NULL},
-    {"chat_template_kwargs", SCHEMA_OBJECT, SCHEMA_HONOUR, AT(chat.template_kwargs), 0, 0, NULL},
-    {"return_token_strs", SCHEMA_BOOL, SCHEMA_HONOUR, AT(token_strings), 0, 0, NULL},
-    {"tools", SCHEMA_LIST, SCHEMA_REFUSE, 0, 0, 0, schema_is_empty},
-    {"chat_template", SCHEMA_TEXT, SCHEMA_REFUSE, 0, 0, 0, NULL},
-    {NULL, SCHEMA_ANY, SCHEMA_IGNORE, 0, 0, 0, NULL},
+     0, NULL, NULL},
+    {"continue_final_message", SCHEMA_BOOL, SCHEMA_HONOUR, AT(chat.continue_final), 0, 0, NULL,
+     NULL},
+    {"chat_template_kwargs", SCHEMA_OBJECT, SCHEMA_HONOUR, AT(chat.template_kwargs), 0, 0, NULL,
+     NULL},
+    {"return_token_strs", SCHEMA_BOOL, SCHEMA_HONOUR, AT(token_strings), 0, 0, NULL, NULL},
+    {"tools", SCHEMA_LIST, SCHEMA_REFUSE, 0, 0, 0, schema_is_empty, NULL},
+    {"chat_template", SCHEMA_TEXT, SCHEMA_REFUSE, 0, 0, 0, NULL, NULL},
+    {NULL, SCHEMA_ANY, SCHEMA_IGNORE, 0, 0, 0, NULL, NULL},
 };
 static const struct schema_field *const tokenize_tables[] = {tokenize_fields, NULL};
 
@@ -165,10 +168,12 @@ struct detokenize_request {
     const json_t *tokens;
 };
 
-static const struct schema_field detokenize_fields[] = {
-    {"tokens", SCHEMA_LIST, SCHEMA_HONOUR, offsetof(struct detokenize_request, tokens), 0, 0, NULL},
-    {"model", SCHEMA_TEXT, SCHEMA_HONOUR, offsetof(struct detokenize_request, model), 0, 0, NULL},
-    {NULL, SCHEMA_ANY, SCHEMA_IGNORE, 0, 0, 0, NULL},
+const struct schema_field detokenize_fields[] = {
+    {"tokens", SCHEMA_LIST, SCHEMA_HONOUR, offsetof(struct detokenize_request, tokens), 0, 0, NULL,
+     NULL},
+    {"model", SCHEMA_TEXT, SCHEMA_HONOUR, offsetof(struct detokenize_request, model), 0, 0, NULL,
+     NULL},
+    {NULL, SCHEMA_ANY, SCHEMA_IGNORE, 0, 0, 0, NULL, NULL},
 };
 static const struct schema_field *const detokenize_tables[] = {detokenize_fields, NULL};
 
@@ -230,9 +235,9 @@ static void write_model(const struct server *s, const char *name, struct strbuf 
                 engine_context(s->engine));
     strbuf_addf(out,
                 ",\"meta\":{\"n_vocab\":%d,\"n_ctx\":%d,\"n_ctx_train\":%d,\"n_embd\":%d,"
-                "\"n_params\":%llu,\"size\":%zu}}",
+                "\"n_params\":%llu,\"size\":%zu,\"max_logprobs\":%d}}",
                 p->vocabulary, engine_context(s->engine), p->trained_context, p->width,
-                (unsigned long long)p->parameters, p->weight_bytes);
+                (unsigned long long)p->parameters, p->weight_bytes, s->config->max_logprobs);
 }
 
 void models_answer(struct exchange *ex)

@@ -20,13 +20,26 @@ int64_t engine_clock(void)
 
 /* ---- from any thread ---- */
 
+static int check_prompts(const struct engine *e, const struct job_request *q, struct err *err)
+{
+    int room = q->max_tokens != 0;
+    for (int i = 0; i < q->n_prompts; i++) {
+        int n = q->prompts[i].n;
+        if (n < 1)
+            return err_set(err, ERR_ARG, "prompt %d is empty: there is no token to go on from", i);
+        if (n + room > e->context)
+            return err_set(err, ERR_LIMIT,
+                           "prompt %d has %d tokens; the context holds %d, %d of them for the "
+                           "answer at least",
+                           i, n, e->context, room);
+    }
+    return 0;
+}
+
 int engine_submit(struct engine *e, struct job *j, struct err *err)
 {
-    const struct job_request *q = &j->request;
-    for (int i = 0; i < q->n_prompts; i++)
-        if (q->prompts[i].n < 1 || q->prompts[i].n + (q->max_tokens != 0) > e->context)
-            return err_set(err, ERR_LIMIT, "prompt %d has %d tokens; the context holds %d", i,
-                           q->prompts[i].n, e->context);
+    if (check_prompts(e, &j->request, err))
+        return err->code;
     pthread_mutex_lock(&e->lock);
     if (e->stop || e->queued >= e->config.most_queued) {
         pthread_mutex_unlock(&e->lock);
@@ -103,6 +116,7 @@ static void *engine_main(void *arg)
     while (!stop) {
         struct job *incoming = take_incoming(e);
         pthread_mutex_lock(&e->state_lock);
+        kv_tick(e->config.cache, (double)engine_clock() * 1e-9);
         accept_all(e, incoming);
         stop = stopping(e);
         if (stop)

@@ -30,7 +30,8 @@ int engine_create(const struct engine_config *config, struct engine **out,
 void engine_destroy(struct engine *e);
 
 /* Any thread. The engine takes a reference of its own. Errors (no event follows then): ERR_BUSY
- * when the queue is full, ERR_LIMIT when the request can never fit: the sentence says why. */
+ * when the queue is full, ERR_LIMIT when the request can never fit, ERR_ARG when a prompt is empty:
+ * the sentence says why. */
 int engine_submit(struct engine *e, struct job *job, struct err *err);
 /* Any thread: the client has left. The engine drops the job within one step; JOB_DONE follows. */
 void engine_cancel(struct engine *e, struct job *job);
@@ -43,6 +44,12 @@ int engine_logit_rows(int threads);
 /* The longest prompt plus answer that can run. */
 int engine_context(const struct engine *e);
 
+/* Of step_sizes, in buckets.h's form. */
+#define ENGINE_STEP_BOUNDS                                                                         \
+    {                                                                                              \
+        1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 0                          \
+    }
+
 /* A consistent copy for /metrics; any thread. */
 struct engine_stats {
     int running; /* sequences that have a slot */
@@ -54,8 +61,10 @@ struct engine_stats {
     uint64_t misses[KV_MISS_COUNT]; /* prompts by the reason why no more of them was cached */
     uint64_t guessed_tokens, right_tokens; /* by prompt lookup */
     uint64_t preemptions, steps, step_tokens;
-    uint64_t finished[4]; /* by enum job_finish */
-    double kv_usage;      /* 0 .. 1: bytes in use by running sequences / arena */
+    uint64_t corrupted; /* requests for which a token was drawn from logits that are no numbers */
+    struct buckets step_sizes; /* in tokens: of prompts, and one for each that decoded */
+    uint64_t finished[4];      /* by enum job_finish */
+    double kv_usage;           /* 0 .. 1: bytes in use by running sequences / arena */
     struct kv_stats kv;
     double tokens_per_second_prefill, tokens_per_second_decode; /* measured lately */
 };

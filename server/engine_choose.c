@@ -2,6 +2,7 @@
 
 #include "pool.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,6 +63,7 @@ static void choose(const struct engine *e, struct want *w, float *logits, float 
                            s->request->job->request.prompt_logprobs, &w->token);
     else
         w->rc = draw(e, s, logits, raw, &w->token);
+    w->corrupted = w->kind != WANT_SCORE && isnan(logits[w->token.id]);
     w->chosen = true;
 }
 

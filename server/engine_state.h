@@ -21,7 +21,7 @@ struct want {
     int row, position;
     enum want_kind kind;
     /* what came of it */
-    bool chosen;
+    bool chosen, corrupted; /* corrupted: the logits were no numbers */
     int rc;
     struct job_token token; /* its `top` belongs to whoever uses it */
 };

@@ -210,6 +210,10 @@ static bool use_drawn(struct engine *e, struct want *want)
     enum job_finish finish = FINISH_NONE;
     int rc = want->rc;
     int32_t id = want->token.id;
+    if (want->corrupted && !s->request->corrupted) {
+        s->request->corrupted = true;
+        e->now.corrupted++;
+    }
     if (s->request->job->times.first_token == 0)
         s->request->job->times.first_token = engine_clock();
     e->now.generated_tokens++;
@@ -349,6 +353,8 @@ static void end_full(struct engine *e)
 
 /* ---- speed ---- */
 
+static const double step_bounds[] = ENGINE_STEP_BOUNDS;
+
 /* What turns out slower than thought is believed sooner than what turns out faster: a step that is
  * too long is felt, one that is too short is not. */
 static double smooth(double old, double now)
@@ -377,6 +383,7 @@ static void measure(struct engine *e, int64_t ns)
         e->prompt_ms_per_token = smooth(e->prompt_ms_per_token, rest / prompt);
     e->now.steps++;
     e->now.step_tokens += (uint64_t)(decodes + prompt);
+    buckets_add(&e->now.step_sizes, step_bounds, decodes + prompt, 1);
 }
 
 /* Every request fits alone (engine_submit), and the first in line takes from the others what it

@@ -1,5 +1,7 @@
+#define _GNU_SOURCE /* memmem */
 #include "front.h"
 
+#include "api.h"
 #include "generation.h"
 #include "json_in.h"
 #include "log.h"
@@ -187,7 +189,11 @@ void exchange_work(struct exchange *ex, void (*run)(struct exchange *ex),
 static void work_body(struct exchange *ex)
 {
     size_t bytes = json_in_weight(ex->body.data, ex->body.len) + COPIES * ex->body.len;
-    if (room_enter(ex, bytes))
+    if (memmem(ex->body.data, ex->body.len, "\"arguments\"", 11)) /* of tools: JSON in a string */
+        bytes += json_in_weight_inside(ex->body.data, ex->body.len);
+    if (ex->route->flags & ROUTE_PROMPT)
+        completions_weigh(ex);
+    if (!ex->error.status && room_enter(ex, bytes))
         ex->route->work(ex);
 }
 

@@ -156,14 +156,32 @@ static void engine_refusal(struct server *s, int error, const char *text, struct
                text && *text ? text : "the engine failed");
 }
 
+#define MOST_UNKNOWN 4096 /* bytes of names; after that, no more are logged */
+
+static bool has_line(const struct strbuf *text, const char *line, size_t n)
+{
+    const char *end = text->data + text->len;
+    for (const char *at = text->data, *next; at < end; at = next + 1) {
+        next = memchr(at, '\n', (size_t)(end - at)); /* every line has its end */
+        if ((size_t)(next - at) == n && memcmp(at, line, n) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void log_unknown(struct server *s, const char *names)
 {
     struct strbuf *seen = &s->unknown_fields;
-    if (seen->len > 4096 || (seen->data && strstr(seen->data, names)))
-        return;
-    strbuf_adds(seen, names);
-    strbuf_addc(seen, '\n');
-    log_info("requests carry fields that are not known here and have no effect: %s", names);
+    for (const char *at = names; *at;) {
+        size_t n = strcspn(at, "\n");
+        if (seen->len < MOST_UNKNOWN && !has_line(seen, at, n)) {
+            strbuf_add(seen, at, n);
+            strbuf_addc(seen, '\n');
+            log_info("requests carry a field that is not known here and has no effect: %.*s",
+                     (int)n, at);
+        }
+        at += n + (at[n] == '\n');
+    }
 }
 
 /* The engine copies a prompt for each sequence that runs: the tokens twice, and what the sampler

@@ -96,7 +96,7 @@ static int check_route(struct exchange *ex, const char *method)
         return 0;
     if (ex->allow[0])
         return api_refuse(&ex->error, 405, "method_not_allowed", NULL,
-                          "%s is not answered here, only %s", ex->method, ex->allow);
+                          "this method is not answered here, only %s", ex->allow);
     return api_refuse(&ex->error, 404, "not_found", NULL, "there is nothing at this path");
 }
 

@@ -21,11 +21,12 @@ enum bounds_id {
     BOUNDS_TOKENS,
     BOUNDS_SMALL,
     BOUNDS_HTTP,
-    BOUNDS_FINE
+    BOUNDS_FINE,
+    BOUNDS_STEPS,
 };
 
 /* Each list ends with 0. */
-static const double bounds[][METRICS_BOUNDS] = {
+static const double bounds[][BUCKETS_BOUNDS] = {
     [BOUNDS_TTFT] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                      1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560},
     [BOUNDS_GAPS] = {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40,
@@ -36,6 +37,7 @@ static const double bounds[][METRICS_BOUNDS] = {
                        100000, 200000, 500000, 1000000},
     [BOUNDS_SMALL] = {1, 2, 5, 10, 20},
     [BOUNDS_HTTP] = {.1, .5, 1},
+    [BOUNDS_STEPS] = ENGINE_STEP_BOUNDS,
     [BOUNDS_FINE] = {.01, .025, .05, .075, .1,  .25, .5,  .75, 1,  1.5, 2,
                      2.5, 3,    3.5, 4,    4.5, 5,   7.5, 10,  30, 60},
 };
@@ -49,24 +51,14 @@ static const struct {
 #undef HISTOGRAM
 };
 
-static void observe(struct metrics_histogram *h, enum bounds_id id, double value, int times)
-{
-    int i = 0;
-    while (i < METRICS_BOUNDS && bounds[id][i] != 0 && value > bounds[id][i])
-        i++;
-    h->counts[i] += (uint64_t)times;
-    h->count += (uint64_t)times;
-    h->sum += value * times;
-}
-
 static void observe_id(struct metrics *m, enum metrics_histogram_id id, double value)
 {
-    observe(&m->histograms[id], histograms[id].bounds, value, 1);
+    buckets_add(&m->histograms[id], bounds[histograms[id].bounds], value, 1);
 }
 
 void metrics_gap(struct metrics *m, double seconds, int n)
 {
-    observe(&m->histograms[METRICS_ITL], histograms[METRICS_ITL].bounds, seconds, n);
+    buckets_add(&m->histograms[METRICS_ITL], bounds[BOUNDS_GAPS], seconds, (uint64_t)n);
 }
 
 double metrics_mean_answer(const struct metrics *m)
@@ -84,8 +76,8 @@ void metrics_exchange(struct metrics *m, const struct exchange *ex)
     r->by_class[class]++;
     r->bytes_in += ex->body_seen;
     r->bytes_out += ex->bytes_out;
-    observe(&r->seconds, BOUNDS_HTTP, seconds, 1);
-    observe(&m->http_seconds, BOUNDS_FINE, seconds, 1);
+    buckets_add(&r->seconds, bounds[BOUNDS_HTTP], seconds, 1);
+    buckets_add(&m->http_seconds, bounds[BOUNDS_FINE], seconds, 1);
 }
 
 static double seconds_between(int64_t from, int64_t to)
@@ -137,7 +129,8 @@ void metrics_generation(struct metrics *m, const struct generation *g)
 struct metrics_view {
     struct server *server;
     struct engine_stats engine;
-    struct strbuf labels; /* model_name="...",engine="0" */
+    struct strbuf labels;           /* model_name="...",engine="0" */
+    double lengths[BUCKETS_BOUNDS]; /* BOUNDS_TOKENS up to the context */
 };
 
 static void add_head(struct strbuf *out, const char *kind, const char *name, const char *help)
@@ -160,13 +153,13 @@ static void add_one(struct strbuf *out, const char *kind, const char *name, cons
 }
 
 static void add_histogram(struct strbuf *out, const char *name, const char *labels,
-                          const struct metrics_histogram *h, enum bounds_id id)
+                          const struct buckets *h, const double *le)
 {
     const char *comma = *labels ? "," : "", *open = *labels ? "{" : "", *close = *labels ? "}" : "";
     uint64_t sum = 0;
-    for (int i = 0; i < METRICS_BOUNDS && bounds[id][i] != 0; i++) {
+    for (int i = 0; le[i] != 0; i++) {
         sum += h->counts[i];
-        strbuf_addf(out, "%s_bucket{%s%sle=\"%g\"} %llu\n", name, labels, comma, bounds[id][i],
+        strbuf_addf(out, "%s_bucket{%s%sle=\"%g\"} %llu\n", name, labels, comma, le[i],
                     (unsigned long long)sum);
     }
     strbuf_addf(out, "%s_bucket{%s%sle=\"+Inf\"} %llu\n", name, labels, comma,
@@ -186,9 +179,32 @@ static void add_model_metrics(const struct metrics_view *v, struct strbuf *out)
 #undef GAUGE
 #undef COUNTER
     for (int i = 0; i < METRICS_HISTOGRAMS; i++) {
+        const double *le = histograms[i].bounds == BOUNDS_TOKENS ? v->lengths
+                                                                 : bounds[histograms[i].bounds];
         add_head(out, "histogram", histograms[i].name, histograms[i].help);
-        add_histogram(out, histograms[i].name, labels, &v->server->metrics.histograms[i],
-                      histograms[i].bounds);
+        add_histogram(out, histograms[i].name, labels, &v->server->metrics.histograms[i], le);
+    }
+}
+
+static void add_engine_histograms(const struct metrics_view *v, struct strbuf *out)
+{
+    const struct {
+        const char *name, *help;
+        const struct buckets *h;
+        const double *le;
+    } rows[] = {
+        {"vllm:iteration_tokens_total", "Tokens of a step.", &v->engine.step_sizes,
+         bounds[BOUNDS_STEPS]},
+        {"vllm:kv_block_lifetime_seconds", "From the taking of a block to its eviction.",
+         &v->engine.kv.ages.lifetime, kv_age_bounds},
+        {"vllm:kv_block_idle_before_evict_seconds", "From its last use to its eviction.",
+         &v->engine.kv.ages.idle, kv_age_bounds},
+        {"vllm:kv_block_reuse_gap_seconds", "Between two uses, while it lay in the cache.",
+         &v->engine.kv.ages.reuse, kv_age_bounds},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        add_head(out, "histogram", rows[i].name, rows[i].help);
+        add_histogram(out, rows[i].name, v->labels.data, rows[i].h, rows[i].le);
     }
 }
 
@@ -206,7 +222,6 @@ static void add_split_metrics(const struct metrics_view *v, struct strbuf *out)
 {
     static const char *const reasons[] = {
         [FINISH_STOP] = "stop", [FINISH_LENGTH] = "length", [FINISH_CANCELLED] = "abort"};
-    char blocks[64];
     const char *name = "vllm:request_success_total";
     add_head(out, "counter", name, "Requests by how they ended.");
     for (int i = FINISH_STOP; i <= FINISH_CANCELLED; i++)
@@ -214,6 +229,7 @@ static void add_split_metrics(const struct metrics_view *v, struct strbuf *out)
     name = "vllm:num_requests_waiting_by_reason";
     add_head(out, "gauge", name, "Requests that wait, by what they wait for.");
     add_labelled(v, out, name, "reason", "capacity", v->engine.waiting);
+    add_labelled(v, out, name, "reason", "deferred", 0);
     name = "vllm:prompt_tokens_by_source_total";
     add_head(out, "counter", name, "Prompt tokens by where their keys and values came from.");
     add_labelled(v, out, name, "source", "local_compute", (double)v->engine.prompt_computed_tokens);
@@ -227,7 +243,12 @@ static void add_split_metrics(const struct metrics_view *v, struct strbuf *out)
     add_head(out, "counter", name, "Requests refused before the engine.");
     add_labelled(v, out, name, "reason", "queue_full", (double)v->server->metrics.rejected_full);
     add_labelled(v, out, name, "reason", "memory", (double)atomic_load(&v->server->room_refused));
-    name = "vllm:cache_config_info";
+}
+
+static void add_facts(const struct metrics_view *v, struct strbuf *out)
+{
+    char blocks[64];
+    const char *name = "vllm:cache_config_info";
     const struct kv_config *kv = &model_plan(v->server->config->model)->kv;
     size_t block = 0;
     for (int i = 0; i < kv->groups; i++)
@@ -236,6 +257,10 @@ static void add_split_metrics(const struct metrics_view *v, struct strbuf *out)
              block ? v->engine.kv.block_bytes_total / block : 0);
     add_head(out, "gauge", name, "Shape of the KV cache.");
     add_labelled(v, out, name, "block_size", blocks, 1);
+    name = "vllm:lora_requests_info";
+    add_head(out, "gauge", name, "Adapters in use, at a Unix time.");
+    add_labelled(v, out, name, "max_lora",
+                 "0\",running_lora_adapters=\"\",waiting_lora_adapters=\"", (double)time(NULL));
 }
 
 /* Free ones are counted for each group as if the others wanted none of them. */
@@ -284,10 +309,11 @@ static void add_http_metrics(const struct server *s, struct strbuf *out)
         route_labels(i, labels, sizeof labels);
         if (m->routes[i].seconds.count)
             add_histogram(out, "http_request_duration_seconds", labels, &m->routes[i].seconds,
-                          BOUNDS_HTTP);
+                          bounds[BOUNDS_HTTP]);
     }
     add_head(out, "histogram", "http_request_duration_highr_seconds", "Time to answer, finely.");
-    add_histogram(out, "http_request_duration_highr_seconds", "", &m->http_seconds, BOUNDS_FINE);
+    add_histogram(out, "http_request_duration_highr_seconds", "", &m->http_seconds,
+                  bounds[BOUNDS_FINE]);
 }
 
 static void add_http_sizes(const struct server *s, struct strbuf *out)
@@ -357,6 +383,10 @@ void metrics_render(struct server *s, struct strbuf *out)
 {
     struct metrics_view v = {.server = s};
     engine_stats(s->engine, &v.engine);
+    for (int i = 0;
+         bounds[BOUNDS_TOKENS][i] != 0 && bounds[BOUNDS_TOKENS][i] <= engine_context(s->engine);
+         i++)
+        v.lengths[i] = bounds[BOUNDS_TOKENS][i];
     strbuf_adds(&v.labels, "model_name=");
     json_out_text(&v.labels, front_model_name(s));
     strbuf_adds(&v.labels, ",engine=\"0\"");
@@ -364,8 +394,10 @@ void metrics_render(struct server *s, struct strbuf *out)
         out->failed = true;
     } else {
         add_model_metrics(&v, out);
+        add_engine_histograms(&v, out);
         add_split_metrics(&v, out);
         add_blocks(&v, out);
+        add_facts(&v, out);
         add_http_metrics(s, out);
         add_http_sizes(s, out);
         add_process_metrics(s, out);

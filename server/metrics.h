@@ -1,6 +1,7 @@
 #ifndef SERVER_METRICS_H
 #define SERVER_METRICS_H
 
+#include "buckets.h"
 #include "strbuf.h"
 
 #include <stdint.h>
@@ -11,7 +12,6 @@ struct exchange;
 struct generation;
 struct server;
 
-#define METRICS_BOUNDS 24
 #define METRICS_ROUTES 64 /* at most that many rows in routes.c, and one for no route */
 
 enum metrics_histogram_id {
@@ -21,22 +21,16 @@ enum metrics_histogram_id {
     METRICS_HISTOGRAMS
 };
 
-struct metrics_histogram {
-    uint64_t counts[METRICS_BOUNDS + 1];
-    uint64_t count;
-    double sum;
-};
-
 struct metrics_route {
     uint64_t by_class[5]; /* 1xx to 5xx */
     uint64_t bytes_in, bytes_out;
-    struct metrics_histogram seconds;
+    struct buckets seconds;
 };
 
 struct metrics {
-    struct metrics_histogram histograms[METRICS_HISTOGRAMS];
+    struct buckets histograms[METRICS_HISTOGRAMS];
     struct metrics_route routes[METRICS_ROUTES];
-    struct metrics_histogram http_seconds;
+    struct buckets http_seconds;
     uint64_t rejected_full, slow_readers;
     uint64_t answers, answer_tokens;
 };

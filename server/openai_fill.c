@@ -8,7 +8,8 @@
 
 /* From the typed request to the job: everything but the prompts. */
 
-#define MOST_STOPS     64
+#define MOST_STOPS     4 /* the specification's; other dialects have their own */
+#define MOST_BREAKERS  64
 #define MOST_BAD_WORDS 1000
 
 const struct openai_request openai_request_default = {
@@ -169,7 +170,7 @@ static int fill_breakers(const struct fill *f)
     int n = 0;
     if (!f->r->dry_breakers)
         return 0;
-    if (fill_strings(f, f->r->dry_breakers, "dry_sequence_breakers", MOST_STOPS, &texts, &bytes,
+    if (fill_strings(f, f->r->dry_breakers, "dry_sequence_breakers", MOST_BREAKERS, &texts, &bytes,
                      &n))
         return -1;
     f->job->sampling.dry_breakers = texts;
@@ -323,11 +324,11 @@ static int fill_stream(const struct fill *f)
 {
     static const struct schema_field fields[] = {
         {"include_usage", SCHEMA_BOOL, SCHEMA_HONOUR,
-         offsetof(struct generation_options, include_usage), 0, 0, NULL},
+         offsetof(struct generation_options, include_usage), 0, 0, NULL, NULL},
         {"continuous_usage_stats", SCHEMA_BOOL, SCHEMA_HONOUR,
-         offsetof(struct generation_options, continuous_usage), 0, 0, NULL},
-        {"include_obfuscation", SCHEMA_BOOL, SCHEMA_IGNORE, 0, 0, 0, NULL},
-        {NULL, SCHEMA_ANY, SCHEMA_IGNORE, 0, 0, 0, NULL},
+         offsetof(struct generation_options, continuous_usage), 0, 0, NULL, NULL},
+        {"include_obfuscation", SCHEMA_BOOL, SCHEMA_IGNORE, 0, 0, 0, NULL, NULL},
+        {NULL, SCHEMA_ANY, SCHEMA_IGNORE, 0, 0, 0, NULL, NULL},
     };
     static const struct schema_field *const tables[] = {fields, NULL};
     struct schema_unknown unknown = {0};
@@ -420,11 +421,20 @@ static int fill_id(const struct fill *f)
     return 0;
 }
 
+/* A line of its own, with nothing in it that could pass for another line of the log. */
+static void fill_unknown_name(const char *name, struct strbuf *out)
+{
+    if (out->len)
+        strbuf_addc(out, '\n');
+    for (int i = 0; name[i] && i < 40; i++)
+        strbuf_addc(out, (unsigned char)name[i] < ' ' || name[i] == 127 ? '?' : name[i]);
+}
+
 static int fill_unknown(const struct fill *f, const struct schema_unknown *unknown)
 {
     struct strbuf names = {0};
     for (int i = 0; i < unknown->n; i++)
-        strbuf_addf(&names, "%s%.40s", i ? ", " : "", unknown->names[i]);
+        fill_unknown_name(unknown->names[i], &names);
     if (names.len)
         f->g->unknown_fields = mem_arena_strndup(f->arena, names.data, names.len);
     strbuf_finish(&names);

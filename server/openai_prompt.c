@@ -2,6 +2,7 @@
 
 #include "api.h"
 #include "infill.h"
+#include "json_in.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,16 @@ static void truncate_ids(struct tok_ids *ids, const struct openai_request *r, in
     ids->n = (int)most;
 }
 
+static int refuse_length(int64_t tokens, int context, int room, const char *field,
+                         struct api_error *e)
+{
+    return api_refuse(
+        e, 400, "context_length_exceeded", field,
+        "the prompt has %lld tokens, but the context holds %d tokens, %d of them for the "
+        "answer at least",
+        (long long)tokens, context, room);
+}
+
 static int check_length(struct generation *g, const struct tok_ids *ids,
                         const struct openai_request *r, const char *field, struct api_error *e)
 {
@@ -37,11 +48,7 @@ static int check_length(struct generation *g, const struct tok_ids *ids,
         return api_invalid(e, field, "there are no tokens in it");
     if (ids->n + room <= context)
         return 0;
-    return api_refuse(
-        e, 400, "context_length_exceeded", field,
-        "the prompt has %d tokens, but the context holds %d tokens, %d of them for the "
-        "answer at least",
-        ids->n, context, room);
+    return refuse_length(ids->n, context, room, field, e);
 }
 
 int openai_take_prompt(struct generation *g, int i, struct tok_ids *ids,
@@ -85,7 +92,8 @@ static int ids_of_list(struct generation *g, const json_t *list, struct tok_ids 
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *v = json_array_get(list, i);
         if (!json_is_integer(v))
-            return api_invalid(e, "prompt", "a list of token ids holds %s", schema_type_name(v));
+            return api_invalid(e, "prompt", "a list of token ids holds %s%s", schema_type_name(v),
+                               json_is_real(v) ? " that is no integer" : "");
         json_int_t id = json_integer_value(v);
         if (id < 0 || id >= most)
             return api_invalid(e, "prompt", "%lld is no token; ids go from 0 to %d", (long long)id,
@@ -216,6 +224,19 @@ static int make_all(struct generation *g, const struct openai_request *r, struct
         if (make_prompt(g, (int)i, several ? json_array_get(v, i) : v, r, e))
             return -1;
     return 0;
+}
+
+void completions_weigh(struct exchange *ex)
+{
+    const char *body = ex->body.data;
+    size_t bytes = ex->body.len;
+    int context = engine_context(ex->server->engine);
+    const char *prompt = bytes > 2 * (size_t)context ? json_in_member(body, bytes, "prompt") : NULL;
+    if (!prompt || json_in_member(body, bytes, "truncate_prompt_tokens"))
+        return;
+    size_t n = json_in_longest_list(prompt, bytes - (size_t)(prompt - body));
+    if (n > (size_t)context)
+        refuse_length((int64_t)n, context, 1, "prompt", &ex->error);
 }
 
 void completions_work(struct exchange *ex)

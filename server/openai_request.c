@@ -37,23 +37,27 @@ static bool is_medium(const json_t *v)
 #define AT(member) offsetof(struct openai_request, member)
 #define HONOUR(name, type, member)                                                                 \
     {                                                                                              \
-        name, SCHEMA_##type, SCHEMA_HONOUR, AT(member), 0, 0, NULL                                 \
+        name, SCHEMA_##type, SCHEMA_HONOUR, AT(member), 0, 0, NULL, NULL                           \
     }
 #define RANGE(name, type, member, a, b)                                                            \
     {                                                                                              \
-        name, SCHEMA_##type, SCHEMA_HONOUR, AT(member), a, b, NULL                                 \
+        name, SCHEMA_##type, SCHEMA_HONOUR, AT(member), a, b, NULL, NULL                           \
+    }
+#define WORDS(name, member, list)                                                                  \
+    {                                                                                              \
+        name, SCHEMA_TEXT, SCHEMA_HONOUR, AT(member), 0, 0, NULL, list                             \
     }
 #define IGNORE(name, type)                                                                         \
     {                                                                                              \
-        name, SCHEMA_##type, SCHEMA_IGNORE, 0, 0, 0, NULL                                          \
+        name, SCHEMA_##type, SCHEMA_IGNORE, 0, 0, 0, NULL, NULL                                    \
     }
 #define REFUSE(name, type, harmless)                                                               \
     {                                                                                              \
-        name, SCHEMA_##type, SCHEMA_REFUSE, 0, 0, 0, harmless                                      \
+        name, SCHEMA_##type, SCHEMA_REFUSE, 0, 0, 0, harmless, NULL                                \
     }
 #define END                                                                                        \
     {                                                                                              \
-        NULL, SCHEMA_ANY, SCHEMA_IGNORE, 0, 0, 0, NULL                                             \
+        NULL, SCHEMA_ANY, SCHEMA_IGNORE, 0, 0, 0, NULL, NULL                                       \
     }
 
 const struct schema_field openai_completion_fields[] = {
@@ -71,7 +75,7 @@ const struct schema_field openai_chat_fields[] = {
     HONOUR("continue_final_message", BOOL, continue_final),
     HONOUR("chat_template_kwargs", OBJECT, template_kwargs),
     HONOUR("documents", LIST, documents),
-    HONOUR("reasoning_effort", TEXT, reasoning_effort),
+    WORDS("reasoning_effort", reasoning_effort, "none|minimal|low|medium|high|xhigh|max"),
     REFUSE("echo", BOOL, schema_is_false),
     REFUSE("chat_template", TEXT, NULL),
     REFUSE("tools", LIST, schema_is_empty),
@@ -123,7 +127,7 @@ const struct schema_field openai_common_fields[] = {
     HONOUR("return_tokens_as_token_ids", BOOL, tokens_as_ids),
     HONOUR("add_special_tokens", GIVEN_BOOL, add_special),
     RANGE("truncate_prompt_tokens", INT, truncate_prompt, -1, INT_MAX),
-    HONOUR("truncation_side", TEXT, truncation_side),
+    WORDS("truncation_side", truncation_side, "left|right"),
     HONOUR("prompt_logprobs", GIVEN_INT, prompt_logprobs),
     RANGE("priority", INT, priority, INT_MIN, INT_MAX),
     RANGE("max_time", NUMBER, max_time, 0, 1e9),

@@ -6,7 +6,8 @@
 #include <string.h>
 
 const struct route routes[] = {
-    {"POST", "/v1/completions", ROUTE_GENERATES, completions_work, generation_answer},
+    {"POST", "/v1/completions", ROUTE_GENERATES | ROUTE_PROMPT, completions_work,
+     generation_answer},
     {"POST", "/v1/chat/completions", ROUTE_GENERATES, chat_work, generation_answer},
     {"GET", "/v1/models", 0, NULL, models_answer},
     {"GET", "/v1/models/", ROUTE_PREFIX, NULL, model_answer},

@@ -10,6 +10,7 @@ enum {
     ROUTE_GENERATES = 8, /* counts in admission; refused while draining */
     ROUTE_PROBE = 16,    /* answered while draining */
     ROUTE_PAGE = 32,     /* not there without the page */
+    ROUTE_PROMPT = 64,   /* its prompt may be token ids: counted before the body is parsed */
 };
 
 /* One endpoint. `work` runs in the work pool on the complete body and may set ex->error; then

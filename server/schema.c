@@ -96,6 +96,18 @@ static int check_range(const struct schema_field *f, const json_t *value, struct
                        text ? "a length of " : "", v, f->least, f->most);
 }
 
+/* Whether `text` is one of `words`, which are parted by '|'. */
+static bool is_word(const char *words, const char *text)
+{
+    size_t n = strlen(text);
+    for (const char *at = words; at; at = strchr(at, '|')) {
+        at += *at == '|';
+        if (strcspn(at, "|") == n && strncmp(at, text, n) == 0)
+            return true;
+    }
+    return false;
+}
+
 int64_t schema_int(const json_t *value)
 {
     return json_is_integer(value) ? json_integer_value(value) : (int64_t)json_real_value(value);
@@ -139,6 +151,9 @@ static int read_field(const struct schema_field *f, const json_t *value, void *o
         return api_invalid(e, f->name, "a zero character (\\u0000) cannot be part of it");
     if (check_range(f, value, e))
         return -1;
+    if (f->words && !is_word(f->words, json_string_value(value)))
+        return api_invalid(e, f->name, "'%.40s' was given; it must be one of %s",
+                           json_string_value(value), f->words);
     if (f->rule == SCHEMA_REFUSE && !(f->harmless && f->harmless(value)))
         return api_refuse(e, 400, "unsupported_value", f->name, "%s: not supported yet", f->name);
     if (f->rule == SCHEMA_HONOUR)
@@ -184,10 +199,13 @@ json_t *schema_read_body(const char *body, size_t bytes, const struct schema_fie
                          void *out, struct schema_unknown *unknown, struct api_error *e)
 {
     struct err err;
+    char member[sizeof e->param] = "";
     json_t *root = json_in_parse(body ? body : "", bytes, &err);
+    if (!root && bytes && err.code == ERR_FORMAT)
+        json_in_wrong_member(body, bytes, member, sizeof member);
     for (size_t i = 0; !root && i < sizeof refusals / sizeof *refusals; i++)
         if (refusals[i].error == err.code)
-            api_refuse(e, refusals[i].status, refusals[i].code, NULL, "%s", err.text);
+            api_refuse(e, refusals[i].status, refusals[i].code, member, "%s", err.text);
     if (root && schema_read(tables, root, out, unknown, e)) {
         json_decref(root);
         root = NULL;

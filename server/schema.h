@@ -38,6 +38,7 @@ struct schema_field {
     size_t offset;             /* in the struct */
     double least, most;        /* SCHEMA_INT, SCHEMA_NUMBER; both 0: any */
     schema_harmless *harmless; /* SCHEMA_REFUSE; NULL: nothing is */
+    const char *words;         /* SCHEMA_TEXT: what it may be, as "left|right"; NULL: anything */
 };
 
 /* Unknown fields are accepted; their names go here (borrowed from the JSON). */

@@ -16,6 +16,7 @@ struct request {
     int choices, started, live; /* in all; begun; of these not yet ended */
     int slots;                  /* of the live ones, those that have a slot */
     bool waits;                 /* it is in the engine's line of those that have yet to begin */
+    bool corrupted;             /* counted as such */
     bool finished;              /* one choice has ended, or all were dropped: nothing new begins */
 };
 

@@ -173,7 +173,7 @@ int server_create(const struct server_config *config, struct server **out, struc
     snprintf(s->fingerprint, sizeof s->fingerprint, "ropewalk-%.30s",
              config->version ? config->version : "0");
     signal(SIGPIPE, SIG_IGN);
-    json_in_setup();
+    json_in_setup(model_plan(config->model)->context);
     raise_limits(s);
     if (loop_init(s, err) || access_start(s, err) || tls_read(s, err) || listen_open(s, err)) {
         server_destroy(s);

@@ -15,13 +15,14 @@
 #define PAGE_TABLES   512 /* one byte of them for so many */
 
 /* Two fifths of what clients get are for sockets, the rest for the heap behind them. */
-#define CLIENTS_PART      48
+#define CLIENTS_PART      24
 #define LEAST_CLIENTS     (12 * MIB)
-#define MOST_CLIENTS      (256 * MIB)
+#define MOST_CLIENTS      (512 * MIB)
 #define LEAST_CONNECTIONS 16
 #define MOST_CONNECTIONS  4096
 #define MOST_BODY         (4 * MIB)
-#define BODY_PART         4 /* a body, its JSON and its tokens must fit */
+#define BODY_PART         4                  /* a body, its JSON and its tokens must fit */
+#define STREAM_BYTES      ((size_t)36 << 10) /* a connection with a small request that waits */
 
 static size_t within(size_t least, size_t x, size_t most)
 {
@@ -38,7 +39,9 @@ static void divide_clients(struct budget *b, const struct settings *s)
                          : (int)within(LEAST_CONNECTIONS, sockets / one, MOST_CONNECTIONS);
     b->sockets = one * (size_t)b->connections;
     b->body = s->body_limit ? s->body_limit : within(0, heap / BODY_PART, MOST_BODY);
-    b->requests = within(heap, BODY_PART * b->body, SIZE_MAX);
+    size_t streams = STREAM_BYTES * (size_t)b->connections;
+    heap = heap > streams ? heap : streams;
+    b->requests = within(BODY_PART * b->body, heap, SIZE_MAX);
 }
 
 size_t budget_fixed(const struct budget *b)

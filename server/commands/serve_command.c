@@ -27,15 +27,16 @@ static const char *join(struct strbuf *out, const struct settings_texts *list)
 static void tell_address(void *arg, const char *address)
 {
     const struct serve *s = arg;
+    const char *scheme = s->settings->tls_certificate ? "https" : "http";
     log_info("serving %s on %s", model_plan(s->session.model)->name, address);
     if (s->settings->unix_socket && !strchr(address, ':'))
         return;
     if (s->settings->page)
-        fprintf(stderr, "\n    http://%s/ in a browser, or\n", address);
+        fprintf(stderr, "\n    %s://%s/ in a browser, or\n", scheme, address);
     fprintf(stderr,
-            "\n    curl http://%s/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", "
+            "\n    curl %s://%s/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", "
             "\"content\": \"Hello!\"}]}'\n\n",
-            address);
+            scheme, address);
 }
 
 static void tell_plan(const struct session *s)
@@ -75,6 +76,10 @@ static struct server_config front_config(struct serve *s)
     c.most_running = t->parallel;
     c.room_bytes = s->session.budget.requests;
     c.most_queued = t->max_queue;
+    c.most_queued_tokens = t->max_queue_tokens;
+    c.most_per_address = t->max_connections_per_address;
+    c.tls_certificate = t->tls_certificate;
+    c.tls_key = t->tls_key;
     c.body_bytes = s->session.budget.body;
     c.drain_seconds = t->drain_seconds;
     c.max_seconds = t->max_time;

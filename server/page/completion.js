@@ -7,7 +7,7 @@ import { Meter } from "./meter.js";
 import { sampling } from "./settings.js";
 import { Pieces, isText, percent, probability, visible } from "./tokens.js";
 
-const TOP = 5; // alternatives asked for
+const TOP = 5; // alternatives asked for, where the server gives so many
 
 let pieces = []; // {text, tokens, echo}
 let running = null;
@@ -53,7 +53,7 @@ const answerText = (list) => list.filter((p) => !p.echo).map((p) => p.text).join
 // ---- asking ----
 
 function requestFor(prompt, echo) {
-  const request = { ...sampling(), prompt, logprobs: TOP, echo };
+  const request = { ...sampling(), prompt, logprobs: Math.min(TOP, server.alternatives), echo };
   if (server.model) request.model = server.model;
   if (!("max_tokens" in request)) request.max_tokens = server.context; // not 16, which none would mean
   return request;

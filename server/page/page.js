@@ -7,13 +7,15 @@ import { startCompletion, stopCompletion } from "./completion.js";
 import { $, count, el, local, recall, store } from "./dom.js";
 import { startSettings } from "./settings.js";
 
-const context = { model: "", context: 0, tell: (text) => { $("chat-status").textContent = text; } };
+const context = { model: "", context: 0, alternatives: 0, tell: (text) => { $("chat-status").textContent = text; } };
 
 // ---- the model ----
 
 function showModel(model) {
   context.model = model.id;
   context.context = model.max_model_len ?? 0;
+  const most = model.meta?.max_logprobs ?? 0;
+  context.alternatives = most < 0 ? Infinity : most;
   $("context").textContent = context.context ? `${count(context.context)} tokens of context` : "";
   document.title = `${model.id} · Ropewalk`;
 }

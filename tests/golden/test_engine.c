@@ -35,6 +35,38 @@ static struct rig_ask ask_for(const int32_t *tokens, int n, int max_tokens)
                             .prompt_logprobs = JOB_NO_LOGPROBS};
 }
 
+/* ---- who does not get in ---- */
+
+static void a_refusal_says_what_is_wrong_with_the_prompt(void **state)
+{
+    static const struct {
+        int n, max_tokens, code;
+        const char *says;
+    } cases[] = {
+        {0, 1, ERR_ARG, "prompt 0 is empty"},
+        {256, 1, ERR_LIMIT, "256 tokens; the context holds 256, 1 of them for the answer"},
+        {257, 0, ERR_LIMIT, "257 tokens"},
+    };
+    struct rig r;
+    (void)state;
+    open_tiny(&r, (struct rig_options){.context = 256});
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err;
+        int32_t *tokens = random_tokens(1, cases[i].n + 1);
+        struct tok_ids prompt = {tokens, cases[i].n, cases[i].n};
+        struct job *j = job_create();
+        j->request = (struct job_request){
+            .prompts = &prompt, .n_prompts = 1, .candidates = 1, .max_tokens = cases[i].max_tokens};
+        assert_int_equal(engine_submit(r.engine, j, &err), cases[i].code);
+        if (!strstr(err.text, cases[i].says))
+            fail_msg("%s", err.text);
+        job_unref(j);
+        free(tokens);
+    }
+    rig_check_idle(&r);
+    rig_close(&r);
+}
+
 /* ---- who leaves ---- */
 
 static uint64_t steps_before;
@@ -314,6 +346,7 @@ static void an_idle_engine_uses_no_cpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_refusal_says_what_is_wrong_with_the_prompt),
         cmocka_unit_test(cancelled_work_ends_within_a_step),
         cmocka_unit_test(waiters_carry_on_when_their_producer_leaves),
         cmocka_unit_test(destroying_ends_everything),

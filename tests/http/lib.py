@@ -155,6 +155,34 @@ def sse(data):
             yield block[6:] if block == "data: [DONE]" else json.loads(block[6:])
 
 
+class Events:
+    """A chunked stream of events taken in as it comes, wherever its bytes are cut."""
+
+    def __init__(self):
+        self.raw, self.text, self.head = b"", b"", True
+
+    def feed(self, data):
+        """The events that are complete with these bytes."""
+        self.raw += data
+        if self.head:
+            self.head = b"\r\n\r\n" not in self.raw
+            self.raw = self.raw if self.head else self.raw.split(b"\r\n\r\n", 1)[1]
+        while not self.head and b"\r\n" in self.raw:
+            size, rest = self.raw.split(b"\r\n", 1)
+            n = int(size.split(b";")[0], 16)
+            if len(rest) < n + 2:
+                break
+            self.text += rest[:n]
+            self.raw = rest[n + 2:]
+        *blocks, self.text = self.text.split(b"\n\n")
+        return [e for block in blocks for e in sse(block + b"\n\n")]
+
+
+def text_of(events):
+    """What completions' events say, several tokens in one or not."""
+    return "".join(c["text"] for e in events if isinstance(e, dict) for c in e["choices"])
+
+
 class Conn:
     """A raw connection that can also read answers."""
 

@@ -102,6 +102,16 @@ def test_candidates_do_not_count_as_cached():
         assert sources(server) == {"local_compute": 100 + 3, "local_cache_hit": 3 * 99}
 
 
+def test_steps_are_counted_by_their_tokens():
+    with Program(tiny(), *LONG, "--lookup", "off") as server:
+        for i in range(3):
+            server.complete(ids(100, i), max_tokens=5, ignore_eos=True)
+        assert server.metric("vllm:iteration_tokens_total_sum") == 3 * (100 + 4)
+        assert server.metric("vllm:iteration_tokens_total_count") == server.metric("ropewalk:steps_total") == 3 * 5
+        assert server.metric("vllm:corrupted_requests_total") == 0
+        assert abs(server.metric("vllm:lora_requests_info") - time.time()) < 5
+
+
 def miss(server, prompt, **more):
     details = server.complete(prompt, return_cache_info=True, **more)["usage"]["prompt_tokens_details"]
     return details["cached_tokens"], details["cache_miss_reason"]
@@ -128,7 +138,15 @@ def test_an_evicted_prefix_is_told():
             server.complete(ids(900, 100 + i))
         n, why = miss(server, ids(900, 1))
         assert n < 899 and why == "evicted", (n, why)
-        assert server.metric("ropewalk:evicted_blocks_total") > 0
+        evicted = server.metric("ropewalk:evicted_blocks_total")
+        assert evicted > 0
+        lived, idle, again = (server.metric(f"vllm:kv_block_{name}_seconds_count")
+                              for name in ("lifetime", "idle_before_evict", "reuse_gap"))
+        assert lived == idle == evicted, (lived, idle, evicted)
+        assert miss(server, ids(900, 1)) == (899, None)
+        assert server.metric("vllm:kv_block_reuse_gap_seconds_count") == again + 29  # blocks of 32
+        assert 0 < server.metric("vllm:kv_block_idle_before_evict_seconds_sum") \
+            < server.metric("vllm:kv_block_lifetime_seconds_sum")
         server.adds_up()
 
 

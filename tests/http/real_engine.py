@@ -2,9 +2,11 @@
 limits, prefixes, drain. On a tiny model, and on the default one where it is at hand."""
 
 import signal
+import subprocess
 import threading
 import time
 
+import lib
 from lib import SLOW, Skip, completion, main, open_stream, wait_until
 from program import MODEL, Program, tiny
 
@@ -109,6 +111,29 @@ def test_a_queued_client_that_leaves_is_never_started():
             c.close()
         first.close()
         wait_until(lambda: server.idle(), 3)
+
+
+def test_limits_by_tokens_and_by_address():
+    with Program(tiny(), "--parallel", "1", "--max-queue-tokens", "50", "--max-connections-per-address", "3") as server:
+        running = open_stream(server, prompt(1), max_tokens=1000000, ignore_eos=True, context_shift=True)
+        queued = open_stream(server, prompt(2, 10), events=0, max_tokens=1)
+        wait_until(lambda: server.metric("vllm:num_requests_waiting") == 1)
+        r = server.post("/v1/completions", completion(prompt(3, 60)))
+        assert r.status == 429 and int(r.headers["retry-after"]) >= 1 and r.error()["code"] == "queue_full", r.body
+        third = server.connect()
+        third.request("GET", "/health")
+        assert third.response().status == 200
+        r = server.request("GET", "/health")
+        assert r.status == 503 and r.error()["code"] == "too_many_connections", r.body
+        for c in (running, queued, third):
+            c.close()
+        wait_until(lambda: server.request("GET", "/health").status == 200)
+
+
+def test_https_is_refused_where_it_cannot_be():
+    r = subprocess.run([lib.PROGRAM, "serve", tiny(), "--port", "0", "--tls-certificate", "/dev/null"],
+                       capture_output=True, text=True, timeout=60)
+    assert r.returncode == 1 and ("ROPEWALK_TLS is off" in r.stderr or "both a certificate and a key" in r.stderr), r
 
 
 def test_too_long_a_prompt_is_refused_with_both_numbers():

@@ -72,12 +72,12 @@ class Attack:
         if r.status not in REASONS | {200} or not reason:
             self.wrong.append((kind, r.status, r.body[-300:]))
 
-    def ask(self, kind, body, timeout=20):
+    def ask(self, kind, body, timeout=20, path="/v1/completions"):
         try:
             with self.server.connect(timeout) as c:
                 self.open.add(c)
                 try:
-                    c.request("POST", "/v1/completions", body)
+                    c.request("POST", path, body)
                 except (BrokenPipeError, ConnectionResetError):
                     pass  # refused before all was sent: the reason can still be read
                 self.judge(kind, c.response())
@@ -114,12 +114,16 @@ class Attack:
             lambda: json.dumps(completion("word " * (size // 5))),
             lambda: json.dumps(completion([rng.randrange(300) for _ in range(size // 8)])),
             lambda: '{"prompt": "x", "metadata": {' + ",".join(f'"k{i}": [1]' for i in range(size // 14)) + "}}",
+            lambda: json.dumps({"messages": [{"role": "assistant", "content": None, "tool_calls": [
+                {"function": {"name": "f", "arguments": '{"a": [' + "0," * (size // 2000) + "0]}"}}] * 500}]}),
             lambda: '{"prompt": [' + ",".join('"a"' for _ in range(2000)) + "]}",
             lambda: "[" * 100000,
             lambda: "x" * (12 << 20),
         ]
         while not self.over():
-            self.ask("body", rng.choice(forms)())
+            body = rng.choice(forms)()
+            path = "/v1/chat/completions" if body.startswith('{"messages"') else "/v1/completions"
+            self.ask("body", body, path=path)
 
     def choices(self, rng):
         """n = 128 with many log-probabilities; whole and streamed."""

@@ -54,7 +54,7 @@ static struct server_config config;
 static void set_up(void)
 {
     struct err err;
-    json_in_setup();
+    json_in_setup(0);
     config = server_config_default;
     config.max_logprobs = -1;
     server.config = &config;
@@ -120,40 +120,54 @@ static bool sample_fits(enum schema_type type, const char *sample)
     return false;
 }
 
-static void make_body(char *out, size_t bytes, bool chat, const char *name, const char *value)
+/* What a route's body must have. */
+static const struct target {
+    work_fn *work;
+    const char *needed, *value;
+    const struct schema_field *fields[2];
+} targets[] = {
+    {completions_work, "prompt", "\"x\"", {openai_completion_fields, openai_common_fields}},
+    {chat_work,
+     "messages",
+     "[{\"role\":\"user\",\"content\":\"x\"}]",
+     {openai_chat_fields, openai_common_fields}},
+    {tokenize_work, "content", "\"x\"", {tokenize_fields}},
+    {detokenize_work, "tokens", "[97]", {detokenize_fields}},
+};
+
+static void make_body(char *out, size_t bytes, const struct target *t, const char *name,
+                      const char *value)
 {
-    const char *rest = chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
-                            : "\"prompt\":\"x\"";
-    bool is_rest = strcmp(name, chat ? "messages" : "prompt") == 0;
-    snprintf(out, bytes, "{%s%s\"%s\":%s}", is_rest ? "" : rest, is_rest ? "" : ",", name, value);
+    if (strcmp(name, t->needed) == 0)
+        snprintf(out, bytes, "{\"%s\":%s}", name, value);
+    else
+        snprintf(out, bytes, "{\"%s\":%s,\"%s\":%s}", t->needed, t->value, name, value);
 }
 
-static void check_row(const struct schema_field *f, bool chat)
+static void check_row(const struct schema_field *f, const struct target *t)
 {
     char body[256], param[80];
-    work_fn *work = chat ? chat_work : completions_work;
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
-        make_body(body, sizeof body, chat, f->name, samples[i]);
-        int status = status_of(work, body, strlen(body), param);
+        make_body(body, sizeof body, t, f->name, samples[i]);
+        int status = status_of(t->work, body, strlen(body), param);
         assert_true(status < 500);
         if (sample_fits(f->type, samples[i]))
             continue;
         assert_int_equal(status, 400);
         assert_string_equal(param, f->name);
     }
-    make_body(body, sizeof body, chat, f->name, "null");
-    bool needed = chat && strcmp(f->name, "messages") == 0;
-    assert_int_equal(status_of(work, body, strlen(body), param), needed ? 400 : 200);
+    make_body(body, sizeof body, t, f->name, "null");
+    bool needed = strcmp(f->name, t->needed) == 0 && strcmp(f->name, "prompt");
+    assert_int_equal(status_of(t->work, body, strlen(body), param), needed ? 400 : 200);
 }
 
 static void every_field_refuses_wrong_types_and_takes_null(void **state)
 {
-    const struct schema_field *const tables[] = {openai_completion_fields, openai_chat_fields,
-                                                 openai_common_fields, openai_common_fields};
     (void)state;
-    for (int t = 0; t < 4; t++)
-        for (const struct schema_field *f = tables[t]; f->name; f++)
-            check_row(f, t % 2);
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        for (int j = 0; j < 2 && targets[i].fields[j]; j++)
+            for (const struct schema_field *f = targets[i].fields[j]; f->name; f++)
+                check_row(f, &targets[i]);
 }
 
 static void no_field_is_listed_twice(void **state)

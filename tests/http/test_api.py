@@ -103,6 +103,12 @@ def test_context_length_exceeded(server):
                               (completion([1] * 4096), C, "prompt")):
         e = bad(server, path, body, param, code="context_length_exceeded")
         assert re.search(r"\b(4096|50\d\d)\b", e["message"]) and "4096" in e["message"], e
+    for n in (4097, 58_000, 60_000, 1_000_000):
+        for id in (0, 49, 258, 10**6):
+            ids = (f"{id}," * min(n, 4_000_000 // (len(str(id)) + 1)))[:-1]
+            for form in (f'{{"prompt":[{ids}]}}', f'{{"max_tokens":3, "prompt" : [[1,2], [{ids}]] }}'):
+                e = bad(server, C, form, "prompt", code="context_length_exceeded")
+                assert str(ids.count(",") + 1) in e["message"] and "4096" in e["message"], e
     assert ok(server, C, completion("a" * 4094, max_tokens=1))["usage"]["prompt_tokens"] == 4095
     r = ok(server, C, completion([97] * 4096, max_tokens=0, echo=True))
     assert r["usage"]["prompt_tokens"] == 4096
@@ -243,7 +249,8 @@ def test_null_and_empty_are_not_given(server):
     ok(server, C, completion("a", stop=[], logit_bias={}, stop_token_ids=[], bad_words=[],
                              allowed_token_ids=[], stream_options={}, suffix="", metadata={}))
     ok(server, C, completion("a", stop=""))
-    ok(server, C, completion("a", stop=["", "b"]))
+    for stop in (["", "b"], list("abcd"), [], ["", "", "", ""]):
+        ok(server, C, completion("x", stop=stop))
 
 
 def test_harmless_fields_are_accepted(server):
@@ -277,23 +284,31 @@ def test_unsupported_fields_are_named(server):
 
 def test_ranges(server):
     for name, values in {
-            "temperature": (-0.1, 2.1, "1", True), "top_p": (-0.1, 1.1), "min_p": (-1, 2),
+            "temperature": (-0.1, 2.1, "1", True), "top_p": (-0.1, 1.1), 
             "presence_penalty": (-2.1, 2.1), "frequency_penalty": (-2.1, 2.1),
             "max_tokens": (-1, 1.5, 2**33, "5"), "top_k": (-2, 1.5), "repetition_penalty": (0, -1),
             "min_tokens": (-1,), "truncate_prompt_tokens": (-2,), "stream": (1, "true"),
-            "seed": (1.5, "1"), "stop": (5, [5], ["a"] * 65, {}), "echo": ("yes",), "model": (5,),
+            "seed": (1.5, "1"), "stop": (5, [5], list("abcde"), [""] * 5, {}), "echo": ("yes",), "model": (5,),
             "logit_bias": ({"a": 1}, {"300": 1}, {"-1": 1}, {"1": 101}, {"1": "1"}, [], {"1": None},
                            {"4294967393": 1}),
             "stop_token_ids": ([259], [-1], ["a"], [2**32 + 97], 5), "allowed_token_ids": ([300],),
             "bad_words": ([5], "a"), "priority": (2**31, "a"), "max_time": (-1, "a"),
             "request_id": ("", "x" * 65, 5), "cache_salt": ("", "x" * 1025), "user": (5,),
-            "stream_options": ([], "a"), "metadata": ("a",), "ignore_eos": (1,)}.items():
+            "stream_options": ([], "a"), "metadata": ("a",), "ignore_eos": (1,),
+            "n": (0, 129, 1.5), "best_of": (0, 21), "suffix": (1,), "logprobs": (-1, 21, 2**40, "1"),
+            "prompt_logprobs": (-1, 21), "truncation_side": ("up", "", 1),
+            "min_p": (-0.1, 1.1), "typical_p": (-0.1, 1.1), "xtc_probability": (2,),
+            "dry_sequence_breakers": (["a"] * 65, [1])}.items():
         for value in values:
             bad(server, C, completion("a", **{name: value}), name)
+    for name, values in {"max_completion_tokens": (-1, 2**33), "top_logprobs": (-1, 21), "logprobs": (1,),
+                         "reasoning_effort": ("much", ""), "n": (0, 129), "messages": ([], "a", {})}.items():
+        for value in values:
+            bad(server, CHAT, dict(user("a", logprobs=True), **{name: value}), name)
     bad(server, C, completion("a", stream_options={"include_usage": 1}),
         "stream_options.include_usage")
     bad(server, C, completion("a", min_tokens=5), "min_tokens")
-    assert "too big" in bad(server, C, '{"prompt":"a","seed":9223372036854775808}')["message"]
+    assert "too big" in bad(server, C, '{"prompt":"a","seed":9223372036854775808}', "seed")["message"]
     for body in ("", "[]", "5", "{", "nonsense", '{"a":1,"a":2}', '{"prompt":"\xff"}'.encode("latin1"),
                  "\ufeff{}", '{"prompt":"\\ud800"}', '{"temperature":NaN}', '{"temperature":1e400}',
                  "[" * 9000, '{"a":' * 3000 + "1" + "}" * 3000, "{} {}", "{}\0"):
@@ -311,9 +326,11 @@ def test_json_bomb_under_budget(server):
 
 
 def test_unknown_fields_are_logged_once(server):
-    for _ in range(3):
-        ok(server, C, completion("a", some_unknown_field=1))
-    assert sum("some_unknown_field" in l for l in server.lines) == 1
+    for others in ({}, {"some_unknown": 1}, {"another": 2}, {"some_unknown": 3, "another": None}):
+        ok(server, C, completion("a", some_unknown_field=1, **others))
+    ok(server, C, completion("a", **{"forged\nropewalk: error: line": 1}))
+    for name in ("some_unknown_field", "some_unknown", "another", "forged?ropewalk: error: line"):
+        assert sum(l.rstrip().endswith(": " + name) for l in server.lines) == 1, name
 
 
 def test_suffix():
@@ -468,24 +485,66 @@ def test_detokenize(server):
         bad(server, "/detokenize", {"tokens": tokens}, "tokens")
 
 
+# vLLM's names, and the bounds of their buckets.
+VLLM = {
+    "gauge": "vllm:num_requests_running vllm:num_requests_waiting vllm:num_requests_waiting_by_reason "
+             "vllm:kv_cache_usage_perc vllm:gpu_cache_usage_perc vllm:lora_requests_info vllm:cache_config_info",
+    "counter": "vllm:prompt_tokens_total vllm:prompt_tokens_cached_total vllm:prompt_tokens_by_source_total "
+               "vllm:generation_tokens_total vllm:request_success_total vllm:num_preemptions_total "
+               "vllm:prefix_cache_queries_total vllm:prefix_cache_hits_total vllm:gpu_prefix_cache_queries_total "
+               "vllm:gpu_prefix_cache_hits_total vllm:admission_rejections_total vllm:corrupted_requests_total",
+    "histogram": "vllm:time_to_first_token_seconds vllm:inter_token_latency_seconds "
+                 "vllm:request_time_per_output_token_seconds vllm:time_per_output_token_seconds "
+                 "vllm:e2e_request_latency_seconds vllm:request_queue_time_seconds "
+                 "vllm:request_prefill_time_seconds vllm:request_decode_time_seconds "
+                 "vllm:request_inference_time_seconds vllm:request_prompt_tokens vllm:request_generation_tokens "
+                 "vllm:request_max_num_generation_tokens vllm:request_params_n vllm:request_params_max_tokens "
+                 "vllm:iteration_tokens_total vllm:request_prefill_kv_computed_tokens "
+                 "vllm:kv_block_lifetime_seconds vllm:kv_block_idle_before_evict_seconds "
+                 "vllm:kv_block_reuse_gap_seconds"}
+BUCKETS = (
+    ("vllm:time_to_first_token_seconds",
+     [.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560]),
+    ("vllm:inter_token_latency_seconds vllm:request_time_per_output_token_seconds",
+     [.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80]),
+    ("vllm:e2e_request_latency_seconds vllm:request_queue_time_seconds vllm:request_prefill_time_seconds "
+     "vllm:request_decode_time_seconds vllm:request_inference_time_seconds",
+     [.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680]),
+    ("vllm:request_prompt_tokens vllm:request_generation_tokens vllm:request_max_num_generation_tokens "
+     "vllm:request_params_max_tokens vllm:request_prefill_kv_computed_tokens",
+     [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000]),  # up to the context, which is 4096
+    ("vllm:iteration_tokens_total", [1, *(2**i for i in range(3, 15))]),
+    ("vllm:kv_block_lifetime_seconds vllm:kv_block_idle_before_evict_seconds vllm:kv_block_reuse_gap_seconds",
+     [.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800]))
+
+
 def test_metrics(server):
     ok(server, C, completion("a"))
     ok(server, C, dict(completion("a"), stream=False, n=2))
     server.post(C, "nonsense")
     text = server.request("GET", "/metrics").body.decode()
-    for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
-                 "vllm:prompt_tokens_total", "vllm:generation_tokens_total",
-                 "vllm:request_success_total", "vllm:prefix_cache_queries_total",
-                 "vllm:prefix_cache_hits_total", "vllm:num_preemptions_total",
-                 "vllm:time_to_first_token_seconds_bucket", "vllm:inter_token_latency_seconds_sum",
-                 "vllm:e2e_request_latency_seconds_count", "vllm:cache_config_info",
-                 "http_requests_total", "http_request_duration_seconds_bucket",
-                 "http_request_size_bytes_sum", "process_resident_memory_bytes",
-                 "process_cpu_seconds_total", "process_open_fds"):
-        assert re.search("^" + re.escape(name) + r"(\{.*\})? [-+0-9.e]+$", text, re.M), name
-    assert 'model_name="fake",engine="0"' in text
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
+    model = 'model_name="fake",engine="0"'
+    for kind, names in VLLM.items():
+        for name in names.split():
+            assert kinds.pop(name, None) == kind, (name, kind)
+            suffix = "_count" if kind == "histogram" else ""
+            assert re.search(re.escape(f"{name}{suffix}{{{model}") + r"(,[^}]*)?\} [-+0-9.e]+$", text, re.M), name
+    assert not [name for name in kinds if name.startswith("vllm:") and "spec_decode" not in name], kinds
+    for names, bounds in BUCKETS:
+        for name in names.split():
+            found = re.findall("^" + re.escape(f"{name}_bucket{{{model},le=") + r'"([^"]+)"\}', text, re.M)
+            assert found.pop() == "+Inf" and [float(x) for x in found] == bounds, (name, found)
+    for label in ('reason="capacity"', 'reason="deferred"', 'source="local_compute"', 'source="local_cache_hit"',
+                  'finished_reason="stop"', 'finished_reason="length"', 'finished_reason="abort"',
+                  'reason="queue_full"', 'block_size="32",num_gpu_blocks="0"',
+                  'max_lora="0",running_lora_adapters="",waiting_lora_adapters=""'):
+        assert f"{model},{label}" in text, label
+    for name in ("http_requests_total", "http_request_duration_seconds_bucket", "http_request_size_bytes_sum",
+                 "http_response_size_bytes_sum", "http_request_duration_highr_seconds_bucket",
+                 "process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"):
+        assert re.search("^" + name + r"(\{.*\})? [-+0-9.e]+$", text, re.M), name
     assert re.search(r'http_requests_total\{handler="/v1/completions",method="POST",status="4xx"\} [1-9]', text)
-    assert 'le="2560"' in text and 'le="+Inf"' in text
     seen = set()
     for line in text.splitlines():
         if line.startswith("# TYPE"):

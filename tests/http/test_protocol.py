@@ -8,8 +8,9 @@ from lib import Server, Skip, completion, main, stream
 GET = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-def refused(server, data, statuses, ours=None, closes=True):
-    """One bad request: a status, one reply, the connection closed, nothing run."""
+def refused(server, data, statuses, ours=None, closes=True, library=False):
+    """One bad request: a status, one reply, the connection closed, nothing run. `ours` is the code that our own answer
+    has; with `library` a newer libmicrohttpd may have answered before us."""
     with server.connect(5) as c:
         c.send(data)
         try:
@@ -18,7 +19,7 @@ def refused(server, data, statuses, ours=None, closes=True):
             assert 0 in statuses, "closed without an answer"
             return None
         assert r.status in statuses, (r.status, r.body)
-        if ours:
+        if ours and not (library and b"<html>" in r.body):
             assert r.error()["code"] == ours, r.body
         if closes:
             try:
@@ -62,7 +63,7 @@ def test_05_missing_host(server):
 
 def test_06_dup_host(server):
     refused(server, "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: b\r\n\r\n", {400},
-            "duplicate_host")
+            "duplicate_host", library=True)
 
 
 def test_07_cl_alpha(server):
@@ -79,18 +80,18 @@ def test_09_cl_overflow(server):
 
 
 def test_10_cl_twice_differ(server):
-    refused(server, post("{}", "Content-Length: 2", "Content-Length: 3"), {400}, "ambiguous_length")
+    refused(server, post("{}", "Content-Length: 2", "Content-Length: 3"), {400}, "ambiguous_length", library=True)
 
 
 def test_11_cl_and_te_rejected(server):
     refused(server, post("0\r\n\r\n", "Content-Length: 5", "Transfer-Encoding: chunked"), {400},
-            "ambiguous_length")
+            "ambiguous_length", library=True)
 
 
 def test_12_te_gzip_501_no_hang(server):
     began = time.monotonic()
-    refused(server, post("", "Transfer-Encoding: gzip"), {501}, "transfer_encoding")
-    refused(server, post("", "Transfer-Encoding: gzip, chunked"), {501}, "transfer_encoding")
+    refused(server, post("", "Transfer-Encoding: gzip"), {501}, "transfer_encoding", library=True)
+    refused(server, post("", "Transfer-Encoding: gzip, chunked"), {501}, "transfer_encoding", library=True)
     assert time.monotonic() - began < 3
 
 

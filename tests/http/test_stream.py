@@ -8,26 +8,27 @@ import statistics
 import socket
 import time
 
-from lib import SLOW, Server, Skip, completion, main, open_stream, stream, wait_until
+from lib import SLOW, Events, Server, Skip, completion, main, open_stream, stream, text_of, wait_until
 
 
 def lateness(server, n, tokens, pace):
     """Seconds by which each token of n streams came later than the first of them allows."""
     poll = selectors.DefaultSelector()
-    arrivals = {}
+    arrivals, streams = {}, {}
     for _ in range(n):
         c = server.connect(20)
         c.request("POST", "/v1/completions",
                   stream(f"@pace={pace} prefill=400;x", max_tokens=tokens))
         c.sock.setblocking(False)
         poll.register(c.sock, selectors.EVENT_READ, c)
-        arrivals[c] = []
+        arrivals[c], streams[c] = [], Events()
     while poll.get_map():
         for key, _ in poll.select():
             c, now = key.data, time.monotonic()
             data = c.sock.recv(65536)
-            arrivals[c] += [now] * data.count(b"data: {")
-            if b"[DONE]" in data or not data:
+            events = streams[c].feed(data)
+            arrivals[c] += [now] * len(text_of(events))
+            if "[DONE]" in events or not data:
                 poll.unregister(c.sock)
                 c.close()
     late = []

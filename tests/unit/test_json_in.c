@@ -145,6 +145,83 @@ static void the_weight_is_never_less_than_what_is_taken(void **state)
     }
 }
 
+static void a_glance_finds_members_and_counts_numbers(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t n; /* in the longest list of "p" */
+    } cases[] = {
+        {"{\"p\":[1,2,3]}", 3},
+        {" {\"a\" : {\"p\":[1]}, \"b\":[\"p\"], \"p\" : [ -1 ,2.5e1, 3, 4 ] }", 4},
+        {"{\"p\":[[1,2],[3,4,5],[]],\"q\":[1,2,3,4]}", 3},
+        {"{\"a\":\"\\\"p\\\":[1]\",\"p\":[7]}", 1},
+        {"{\"p\":[1,\"a\",2]}", 0},
+        {"{\"p\":[1,2", 0},
+        {"{\"p\":5,\"q\":[1]}", 1}, /* a number is a list of one */
+        {"{\"p\":\"[1,2]\"}", 0},
+        {"{\"p\":", 0},
+        {"{\"p\":[]}", 0},
+        {"[\"p\",[1,2]]", 0},
+        {"{\"a\":\"\\", 0},
+        {"{\"p", 0},
+        {"", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t bytes = strlen(cases[i].text);
+        char *text = memcpy(malloc(bytes + 1), cases[i].text, bytes); /* no zero behind it */
+        const char *at = json_in_member(text, bytes, "p");
+        size_t n = at ? json_in_longest_list(at, bytes - (size_t)(at - text)) : 0;
+        if (n != cases[i].n)
+            fail_msg("%s: %zu numbers", cases[i].text, n);
+        free(text);
+    }
+}
+
+static void the_member_that_is_wrong_is_named(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{\"prompt\":\"a\",\"seed\":18446744073709551615}", "seed"},
+        {"{\"a\":{\"b\":1e999},\"c\":1}", "a"},
+        {"{\"a\":[1,2,NaN]}", "a"},
+        {"{\"a\":\"\\ud800\"}", "a"},
+        {"{\"a\" : tru}", "a"},
+        {"{\"a\":1 \"b\":2}", "a"},
+        {"{", ""},
+        {"nonsense", ""},
+        {"[1e999]", ""},
+    };
+    char member[16];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_in_wrong_member(cases[i][0], strlen(cases[i][0]), member, sizeof member);
+        assert_string_equal(member, cases[i][1]);
+    }
+}
+
+static void json_in_strings_has_its_weight(void **state)
+{
+    (void)state;
+    char *text = repeated("{\"arguments\":\"[", "0,", 1000, "0]\"}");
+    assert_true(json_in_weight_inside(text, strlen(text)) >= 50 * 1000);
+    assert_true(json_in_weight(text, strlen(text)) < 5000);
+    free(text);
+    text = repeated("{\"arguments\":\"{", "\\\"a\\\":{},", 1000, "}\"}");
+    assert_true(json_in_weight_inside(text, strlen(text)) >= (256 + 2 * 48 + 48) * 1000);
+    free(text);
+}
+
+static void as_many_numbers_as_announced_are_never_too_much(void **state)
+{
+    (void)state;
+    char *text = repeated("{\"prompt\":[", "1,", 200000, "0]}");
+    assert_int_equal(code_of(text, strlen(text)), ERR_LIMIT);
+    json_in_setup(200001);
+    assert_int_equal(code_of(text, strlen(text)), 0);
+    json_in_setup(0);
+    free(text);
+}
+
 /* ---- the table ---- */
 
 struct sample {
@@ -156,15 +233,15 @@ struct sample {
 };
 
 static const struct schema_field fields[] = {
-    {"flag", SCHEMA_BOOL, SCHEMA_HONOUR, offsetof(struct sample, flag), 0, 0, NULL},
-    {"whole", SCHEMA_INT, SCHEMA_HONOUR, offsetof(struct sample, whole), -5, 5, NULL},
-    {"number", SCHEMA_NUMBER, SCHEMA_HONOUR, offsetof(struct sample, number), 0, 2, NULL},
-    {"text", SCHEMA_TEXT, SCHEMA_HONOUR, offsetof(struct sample, text), 1, 3, NULL},
-    {"list", SCHEMA_LIST, SCHEMA_HONOUR, offsetof(struct sample, list), 0, 0, NULL},
-    {"given", SCHEMA_GIVEN_INT, SCHEMA_HONOUR, offsetof(struct sample, given), 0, 0, NULL},
-    {"ignored", SCHEMA_TEXT, SCHEMA_IGNORE, 0, 0, 0, NULL},
-    {"refused", SCHEMA_LIST, SCHEMA_REFUSE, 0, 0, 0, schema_is_empty},
-    {NULL, SCHEMA_ANY, SCHEMA_IGNORE, 0, 0, 0, NULL},
+    {"flag", SCHEMA_BOOL, SCHEMA_HONOUR, offsetof(struct sample, flag), 0, 0, NULL, NULL},
+    {"whole", SCHEMA_INT, SCHEMA_HONOUR, offsetof(struct sample, whole), -5, 5, NULL, NULL},
+    {"number", SCHEMA_NUMBER, SCHEMA_HONOUR, offsetof(struct sample, number), 0, 2, NULL, NULL},
+    {"text", SCHEMA_TEXT, SCHEMA_HONOUR, offsetof(struct sample, text), 1, 3, NULL, NULL},
+    {"list", SCHEMA_LIST, SCHEMA_HONOUR, offsetof(struct sample, list), 0, 0, NULL, NULL},
+    {"given", SCHEMA_GIVEN_INT, SCHEMA_HONOUR, offsetof(struct sample, given), 0, 0, NULL, NULL},
+    {"ignored", SCHEMA_TEXT, SCHEMA_IGNORE, 0, 0, 0, NULL, NULL},
+    {"refused", SCHEMA_LIST, SCHEMA_REFUSE, 0, 0, 0, schema_is_empty, NULL},
+    {NULL, SCHEMA_ANY, SCHEMA_IGNORE, 0, 0, 0, NULL, NULL},
 };
 static const struct schema_field *const tables[] = {fields, NULL};
 
@@ -249,11 +326,15 @@ int main(void)
         cmocka_unit_test(nests_2048_deep_and_no_deeper),
         cmocka_unit_test(refuses_bodies_that_grow_in_memory),
         cmocka_unit_test(accepts_long_texts_and_lists_of_tokens),
+        cmocka_unit_test(a_glance_finds_members_and_counts_numbers),
+        cmocka_unit_test(the_member_that_is_wrong_is_named),
+        cmocka_unit_test(json_in_strings_has_its_weight),
+        cmocka_unit_test(as_many_numbers_as_announced_are_never_too_much),
         cmocka_unit_test(the_weight_is_never_less_than_what_is_taken),
         cmocka_unit_test(reads_what_it_knows),
         cmocka_unit_test(refuses_and_names_the_field),
         cmocka_unit_test(siphash_is_siphash),
     };
-    json_in_setup();
+    json_in_setup(0);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

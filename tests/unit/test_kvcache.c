@@ -818,6 +818,31 @@ static void see(void *arg, const struct kv_prefix *prefix)
     seen->hits[seen->count++] = prefix->hits;
 }
 
+static void ages_of_blocks_are_told(void **state)
+{
+    struct kv_cache *c = create(one_group(0, 4));
+    struct kv_stats st;
+    (void)state;
+    kv_tick(c, 10);
+    kv_seq_close(run(c, 1, text(0, 100, 64), 64)); /* two blocks */
+    kv_tick(c, 13);
+    kv_seq_close(run(c, 1, text(0, 100, 65), 65)); /* uses them again, and one more */
+    kv_stats(c, &st);
+    assert_int_equal(st.ages.reuse.count, 2);
+    assert_float_equal(st.ages.reuse.sum, 2 * 3.0, 1e-9);
+    assert_int_equal(st.ages.reuse.counts[11], 2); /* the bound of 5 seconds */
+    assert_int_equal(st.ages.lifetime.count, 0);
+    kv_tick(c, 18);
+    kv_seq_close(run(c, 1, text(0, 900, 128), 128)); /* needs all four blocks */
+    kv_stats(c, &st);
+    assert_int_equal(st.ages.lifetime.count, st.evicted_blocks);
+    assert_int_equal(st.evicted_blocks, 3);
+    assert_float_equal(st.ages.lifetime.sum, 2 * 8.0 + 5, 1e-9);
+    assert_float_equal(st.ages.idle.sum, 3 * 5.0, 1e-9);
+    kv_check(c);
+    kv_destroy(c);
+}
+
 static void hottest_prefixes_come_first(void **state)
 {
     (void)state;
@@ -888,6 +913,7 @@ int main(void)
         cmocka_unit_test(detached_sequence_neither_gives_nor_takes),
         cmocka_unit_test(detach_needs_room_for_copies),
         cmocka_unit_test(hits_and_misses_are_counted),
+        cmocka_unit_test(ages_of_blocks_are_told),
         cmocka_unit_test(hottest_prefixes_come_first),
         cmocka_unit_test(overhead_is_small_beside_real_blocks),
     };
