@@ -190,6 +190,15 @@ static void send_text(struct engine *e, struct sequence *s)
     engine_send(e, s->request->job, event);
 }
 
+/* A state that is no number makes every logit none. */
+static void note_corruption(struct engine *e, const struct sequence *s, const float *logits)
+{
+    if (!isnan(logits[0]) || s->request->corrupted)
+        return;
+    s->request->corrupted = true;
+    e->now.corrupted++;
+}
+
 /* False: the answer has ended, and with it the sequence. */
 static bool draw_token(struct engine *e, struct sequence *s, int position, float *logits)
 {
@@ -200,11 +209,8 @@ static bool draw_token(struct engine *e, struct sequence *s, int position, float
     int rc = 0;
     if (wants_logprob)
         memcpy(e->raw, logits, (size_t)e->plan->vocabulary * sizeof *logits);
+    note_corruption(e, s, logits);
     int32_t id = sampler_pick(s->sampler, logits, e->plan->vocabulary);
-    if (isnan(logits[id]) && !s->request->corrupted) {
-        s->request->corrupted = true;
-        e->now.corrupted++;
-    }
     token.id = id;
     if (wants_logprob)
         rc = fill_token(e, e->raw, id, q->logprobs == JOB_NO_LOGPROBS ? 0 : q->logprobs, &token);
