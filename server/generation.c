@@ -168,6 +168,8 @@ static void engine_refusal(struct server *s, int error, const char *text, struct
 
 static bool has_line(const struct strbuf *text, const char *line, size_t n)
 {
+    if (!text->len)
+        return false;
     const char *end = text->data + text->len;
     for (const char *at = text->data, *next; at < end; at = next + 1) {
         next = memchr(at, '\n', (size_t)(end - at)); /* every line has its end */
