@@ -58,12 +58,12 @@ static int draw(const struct engine *e, struct sequence *s, float *logits, float
 static void choose(const struct engine *e, struct want *w, float *logits, float *raw)
 {
     struct sequence *s = w->s;
+    w->corrupted = isnan(logits[0]); /* a state that is no number makes every logit none */
     if (w->kind == WANT_SCORE)
         w->rc = fill_token(e, logits, s->tokens[w->position + 1],
                            s->request->job->request.prompt_logprobs, &w->token);
     else
         w->rc = draw(e, s, logits, raw, &w->token);
-    w->corrupted = w->kind != WANT_SCORE && isnan(logits[w->token.id]);
     w->chosen = true;
 }
 

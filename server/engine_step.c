@@ -203,6 +203,12 @@ static void send_text(struct engine *e, struct sequence *s)
     engine_send(e, s->request->job, event);
 }
 
+static void note_corruption(struct engine *e, const struct sequence *s)
+{
+    e->now.corrupted += !s->request->corrupted;
+    s->request->corrupted = true;
+}
+
 /* False: the answer has ended, and with it the sequence. */
 static bool use_drawn(struct engine *e, struct want *want)
 {
@@ -210,10 +216,8 @@ static bool use_drawn(struct engine *e, struct want *want)
     enum job_finish finish = FINISH_NONE;
     int rc = want->rc;
     int32_t id = want->token.id;
-    if (want->corrupted && !s->request->corrupted) {
-        s->request->corrupted = true;
-        e->now.corrupted++;
-    }
+    if (want->corrupted)
+        note_corruption(e, s);
     if (s->request->job->times.first_token == 0)
         s->request->job->times.first_token = engine_clock();
     e->now.generated_tokens++;

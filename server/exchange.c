@@ -189,7 +189,8 @@ void exchange_work(struct exchange *ex, void (*run)(struct exchange *ex),
 static void work_body(struct exchange *ex)
 {
     size_t bytes = json_in_weight(ex->body.data, ex->body.len) + COPIES * ex->body.len;
-    if (memmem(ex->body.data, ex->body.len, "\"arguments\"", 11)) /* of tools: JSON in a string */
+    bool tools = ex->body.len && memmem(ex->body.data, ex->body.len, "\"arguments\"", 11);
+    if (tools) /* their arguments are JSON in a string */
         bytes += json_in_weight_inside(ex->body.data, ex->body.len);
     if (ex->route->flags & ROUTE_PROMPT)
         completions_weigh(ex);

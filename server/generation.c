@@ -126,12 +126,21 @@ static int refuse_draining(struct api_error *e)
     return api_refuse(e, 503, "server_shutting_down", NULL, "the server is shutting down");
 }
 
+/* Requests that nothing has begun to work on, beyond those for which there is a place at once. */
+static int waiting(struct server *s)
+{
+    struct engine_stats stats;
+    engine_stats(s->engine, &stats);
+    int free = s->config->most_running - stats.running;
+    return stats.waiting + s->n_working - (free > 0 ? free : 0);
+}
+
 void generation_admit(struct exchange *ex)
 {
     struct server *s = ex->server;
     if (drain_begun(s))
         refuse_draining(&ex->error);
-    else if (s->queued + s->n_working >= s->config->most_queued)
+    else if (waiting(s) >= s->config->most_queued)
         refuse_full(s, &ex->error, "too many requests wait");
 }
 
@@ -160,6 +169,8 @@ static void engine_refusal(struct server *s, int error, const char *text, struct
 
 static bool has_line(const struct strbuf *text, const char *line, size_t n)
 {
+    if (!text->len)
+        return false;
     const char *end = text->data + text->len;
     for (const char *at = text->data, *next; at < end; at = next + 1) {
         next = memchr(at, '\n', (size_t)(end - at)); /* every line has its end */

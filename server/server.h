@@ -56,8 +56,9 @@ struct server_config {
     int most_choices;           /* prompts times candidates of one request */
     size_t body_bytes, header_bytes;
     size_t send_buffer_bytes, receive_buffer_bytes; /* of the kernel, per connection */
-    size_t room_bytes;           /* of the heap, for all requests together; 0: no limit */
-    int most_running;            /* sequences that the engine runs at once; 0: unknown */
+    size_t room_bytes; /* of the heap, for all requests together; 0: no limit */
+    int most_running;  /* sequences that the engine runs at once; who finds a place among them
+                          is in no queue; 0: unknown */
     size_t stream_pending_bytes; /* raw answer bytes a slow reader may leave behind */
 
     /* how long */

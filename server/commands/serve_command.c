@@ -114,7 +114,8 @@ static int start(struct serve *s, struct err *err)
         .cache = s->session.cache,
         .pool = s->session.pool,
         .most_sequences = s->settings->parallel,
-        .most_queued = s->settings->max_queue,
+        /* the front end refuses first, and counts those that can begin at once as no queue */
+        .most_queued = s->settings->max_queue + s->settings->parallel,
         .lookup = s->settings->lookup,
         .itl_target_ms = s->settings->itl_target_ms,
         .nice = s->session.nice,

@@ -130,6 +130,23 @@ def test_limits_by_tokens_and_by_address():
         wait_until(lambda: server.request("GET", "/health").status == 200)
 
 
+def test_a_queue_is_full_when_the_places_are():
+    with Program(tiny(), "--parallel", "16", "--max-queue", "2") as server:
+        def burst(n):
+            clients = [server.connect(60) for _ in range(n)]
+            for i, c in enumerate(clients):
+                c.request("POST", "/v1/completions", completion(prompt(i), max_tokens=100, ignore_eos=True))
+            return [c.response().status for c in clients]
+        assert burst(16) == [200] * 16
+        endless = [open_stream(server, prompt(i), max_tokens=1000000, ignore_eos=True, context_shift=True)
+                   for i in range(16)]
+        waiting = [open_stream(server, prompt(i), events=0) for i in range(2)]
+        wait_until(lambda: server.metric("vllm:num_requests_waiting") == 2)
+        assert burst(5) == [429] * 5
+        for c in endless + waiting:
+            c.close()
+
+
 def test_https_is_refused_where_it_cannot_be():
     r = subprocess.run([lib.PROGRAM, "serve", tiny(), "--port", "0", "--tls-certificate", "/dev/null"],
                        capture_output=True, text=True, timeout=60)

@@ -330,6 +330,7 @@ def test_unknown_fields_are_logged_once(server):
         ok(server, C, completion("a", some_unknown_field=1, **others))
     ok(server, C, completion("a", **{"forged\nropewalk: error: line": 1}))
     for name in ("some_unknown_field", "some_unknown", "another", "forged?ropewalk: error: line"):
+        wait_until(lambda: any(l.rstrip().endswith(": " + name) for l in server.lines))
         assert sum(l.rstrip().endswith(": " + name) for l in server.lines) == 1, name
 
 
