@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 
-from lib import SLOW, Skip, completion, main, stream
+from lib import Neighbours, SLOW, Skip, completion, main, stream
 from program import MODEL, Program, tiny
 
 GEMMA = os.environ.get("ROPEWALK_TEST_GEMMA", "")
@@ -253,11 +253,12 @@ def test_a_cached_prefix_of_4000_tokens_takes_hardly_any_time():
     for model in [MODEL] + ([GEMMA] if GEMMA else []):
         with Program(model, "--ctx", "8192", "--memory", "900m") as server:
             first_token(server, ids(64, 9), max_tokens=4)
+            others = Neighbours(server.process.pid)
             cold = first_token(server, branch(4000, 4016, 1), max_tokens=1)
             warm = min(first_token(server, branch(4000, 4016, i), max_tokens=1) for i in range(2, 7))
             print(f"    {os.path.basename(model)}: first token after {cold:.2f} s cold, {warm * 1e3:.0f} ms cached: "
                   f"{100 * warm / cold:.2f} %")
-            assert warm <= 0.02 * cold, (warm, cold)
+            assert warm <= (0.02 if others.few() else 0.1) * cold, (warm, cold)
 
 
 def test_a_long_prompt_slows_a_stream_and_does_not_stop_it():
@@ -283,7 +284,7 @@ def test_a_long_prompt_slows_a_stream_and_does_not_stop_it():
         thread.start()
         while len(gaps) < 20:
             time.sleep(0.01)
-        before, first = max(gaps[2:]), len(gaps)
+        before, first, others = max(gaps[2:]), len(gaps), Neighbours(server.process.pid)
         beside = first_token(server, branch(1, 7000, 2), max_tokens=1)
         worst = max(gaps[first:])
         done.set()
@@ -292,8 +293,10 @@ def test_a_long_prompt_slows_a_stream_and_does_not_stop_it():
         print("    gaps: " + ", ".join(f"{q}% {1e3 * inside[len(inside) * q // 100]:.0f} ms" for q in (10, 50, 90, 99)))
         print(f"    target {target * 1e3:.0f} ms: largest gap {worst * 1e3:.0f} ms ({before * 1e3:.0f} before); first "
               f"token after {beside:.2f} s, {alone:.2f} s alone")
-        assert worst <= 3 * target, sorted(gaps)[-5:]
-        assert beside <= 2 * alone * (SLOW if SLOW > 1 else 1), (beside, alone)
+        if others.few():
+            assert worst <= 3 * target, sorted(gaps)[-5:]
+            assert beside <= 2 * alone * SLOW, (beside, alone)
+        assert worst < 10 * target, sorted(gaps)[-5:]
 
 
 if __name__ == "__main__":
