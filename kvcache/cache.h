@@ -55,7 +55,8 @@ struct kv_seq {
     int cap;                      /* of path and blocks */
     int32_t *prompt;              /* what it is going to produce */
     int n_prompt;
-    int n_public; /* of these, whole blocks that a public prefix has */
+    int n_public; /* leading tokens of these that a public prefix has */
+    bool told;    /* those of them that do not fill a block are public, or cannot be */
     int limit;    /* what it would take of the prompt from others */
     int counted;  /* tokens that have been counted as hits */
 };

@@ -62,9 +62,10 @@ size_t kv_overhead_bytes(const struct kv_config *config);
 int kv_create(const struct kv_config *config, struct kv_cache **out, struct err *err);
 void kv_destroy(struct kv_cache *c); /* accepts NULL; every sequence must be closed */
 
-/* Names a prefix public: whole blocks of it that any sequence computes are kept under the public
- * salt, so that every tenant finds them, and of several that want them at once one computes. The
- * cache copies the tokens. ERR_NOMEM. */
+/* Names a prefix public: as much of it as any sequence computes is kept under the public salt, so
+ * that every tenant finds it, and of several that want it at once one computes. (Where it ends
+ * within a block, that block is copied; not when there is no room.) The cache copies the tokens.
+ * ERR_NOMEM. */
 int kv_public(struct kv_cache *c, const int32_t *tokens, int n, struct err *err);
 
 /* Why a prefix was not reused further than it was. */

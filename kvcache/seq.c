@@ -46,7 +46,7 @@ static int count_public(const struct kv_cache *c, const int32_t *tokens, int n)
     int most = 0;
     for (const struct kv_public_prefix *p = c->publics; p; p = p->next)
         most = kv_max(most, kv_common(p->tokens, p->n, tokens, n));
-    return most / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS;
+    return most;
 }
 
 static bool seq_announce(struct kv_seq *s, const int32_t *tokens, int n)
@@ -277,7 +277,7 @@ static void keep_word(struct kv_seq *s, const int32_t *tokens, int n)
     int common = expected > 0 ? kv_common(s->prompt + s->length, expected, tokens, n) : expected;
     if (common == expected)
         return;
-    s->n_public = kv_min(s->n_public, (s->length + common) / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS);
+    s->n_public = kv_min(s->n_public, s->length + common);
     s->n_prompt = 0;
 }
 
@@ -320,6 +320,47 @@ static void node_complete(struct kv_seq *s, struct kv_node *n)
         kv_path_merge(s->cache, twin, n);
 }
 
+static bool holds_all(const struct kv_seq *s, int i)
+{
+    for (int g = 0; g < s->cache->config.groups; g++)
+        if (!s->blocks[g][i])
+            return false;
+    return true;
+}
+
+/* Are the first n tokens of node i public already? */
+static bool is_public(const struct kv_seq *s, int i, int n)
+{
+    uint64_t public = kv_salt_public(s->salt);
+    int common;
+    kv_tree_find(s->cache, i ? s->path[i - 1] : NULL, public, s->path[i]->tokens, n, &common);
+    return common == n || s->path[i]->salt == public || (i && s->path[i - 1]->salt != public);
+}
+
+/* A public prefix ends within node i: its tokens there are everybody's, what follows is not, so
+ * they get a node of their own. */
+static void publish_end(struct kv_seq *s, int committed)
+{
+    struct kv_cache *c = s->cache;
+    int i = s->n_public / KV_BLOCK_TOKENS, n = s->n_public % KV_BLOCK_TOKENS;
+    if (s->told || !s->in_tree || n == 0 || committed < s->n_public)
+        return;
+    s->told = true;
+    if (is_public(s, i, n) || !holds_all(s, i) || !kv_room(c, 1) || !kv_node_reserve(c, 1))
+        return;
+    struct kv_node *from = s->path[i], *to = kv_node_create(c, kv_salt_public(s->salt), i);
+    memcpy(to->tokens, from->tokens, (size_t)n * sizeof *to->tokens);
+    to->n = to->stored = (uint8_t)n;
+    to->parent = from->parent;
+    for (int g = 0; g < c->config.groups; g++)
+        memcpy(kv_arena_at(&c->arena, g, to->block[g]), s->blocks[g][i],
+               c->arena.group[g].block_bytes);
+    kv_tree_insert(c, to);
+    kv_evict_update(c, to);
+    if (to->parent)
+        kv_evict_update(c, to->parent);
+}
+
 void kv_seq_commit(struct kv_seq *s, int n)
 {
     assert(n <= s->length);
@@ -337,6 +378,7 @@ void kv_seq_commit(struct kv_seq *s, int n)
             node_complete(s, node);
     }
     kv_path_advance(s);
+    publish_end(s, n);
     kv_path_release(s, kv_max(n, 0));
 }
 

@@ -132,6 +132,7 @@ void engine_give_slots(struct engine *e)
     while ((next = make_slot(e, list_claims(e))) >= 0)
         give_slot(e, e->claims[next].tag);
     line_up(e);
+    e->changes++; /* who stands elsewhere in line may find room */
     e->claims_changed = false;
 }
 

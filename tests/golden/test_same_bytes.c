@@ -204,7 +204,8 @@ static void after_preemptions(const struct rig_options *o, struct requests *q,
         recomputed += st.recomputed_tokens;
         rig_close(&r);
     }
-    assert_true(preemptions > 0 && recomputed > 0);
+    /* who has nothing but windows does not grow */
+    assert_true(o->window || (preemptions > 0 && recomputed > 0));
 }
 
 /* So few slots that choices give theirs to others of another tenant or request. */
@@ -232,7 +233,7 @@ static void with_threads(const char *model, enum kv_type kv_type, bool growing, 
     snprintf(path, sizeof path, "%s/%s/model.gguf", GOLDEN_DIR, model);
     struct rig_options o = {.path = path, .kv_type = kv_type};
     o.window = strcmp(model, "mistral-window") ? 0 : 12; /* its file does not say */
-    fill(q, in_short() && growing ? 12 : REQUESTS, growing);
+    fill(q, in_short() && growing ? 24 : REQUESTS, growing);
     reference(&o, q, expected);
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
         o.threads = threads[i];
