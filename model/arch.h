@@ -23,6 +23,8 @@ struct arch {
     bool rope_neighbours; /* rotation pairs are (2i, 2i+1), not (i, i + dims/2) */
     bool parallel; /* attention and feed-forward both read the first norm; one residual sum */
     bool scale_embedding; /* embeddings are multiplied by sqrt(width) */
+    int wide_layers; /* files with so many layers, which do not state it, scale attention by width /
+                        heads instead of by the size of a head; 0: none does */
     bool local_rope; /* local layers rotate with rope.freq_base_swa (10000 when absent), unscaled */
 };
 

@@ -10,6 +10,14 @@
 
 /* ---- layers ---- */
 
+/* Queries are multiplied by it where the file says nothing else. */
+static float usual_scale(const struct reader *r)
+{
+    const struct plan *p = r->p;
+    bool wide = p->face.layers == p->arch->wide_layers;
+    return 1.0f / sqrtf(wide ? (float)p->width / (float)r->heads : (float)r->key_size);
+}
+
 static int read_attention_shape(struct reader *r, struct layer *l, bool local)
 {
     l->attn = (struct attn_shape){
@@ -20,7 +28,7 @@ static int read_attention_shape(struct reader *r, struct layer *l, bool local)
         .window = local ? r->window : 0,
     };
     l->attn.type = r->kv_types[l->attn.window > 0];
-    int rc = reader_float(r, "attention.scale", 1.0f / sqrtf((float)r->key_size), &l->attn.scale);
+    int rc = reader_float(r, "attention.scale", usual_scale(r), &l->attn.scale);
     if (rc == 0)
         rc = reader_float(r, "attn_logit_softcapping", 0.0f, &l->attn.softcap);
     if (rc == 0) {

@@ -56,7 +56,7 @@ struct plan {
     struct matrix_how how;
 };
 
-/* Fills *p from an open file. On failure the caller still calls plan_finish. */
+/* Fills *p, which is zeroed, from an open file. On failure the caller still calls plan_finish. */
 int plan_init(struct plan *p, const struct weights *w, const struct model_options *options,
               struct err *err);
 void plan_finish(struct plan *p);

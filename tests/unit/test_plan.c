@@ -5,6 +5,7 @@
 #include "gguf_builder.h"
 #include "testlib.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -154,6 +155,37 @@ static void layers_of_one_window_share_a_group(void **state)
     assert_float_equal(model_plan_attention_share(p, 1000),
                        model_attention_share(p->parameters, 12, 32, seen), 1e-9);
     model_destroy(m);
+}
+
+/* By what the 27B files of Gemma 2 and 3 do not say. */
+static void some_sizes_scale_attention_by_the_width(void **state)
+{
+    static const struct {
+        const char *arch;
+        int layers;
+        bool wide;
+    } rows[] = {
+        {"gemma2", 46, true}, {"gemma2", 42, false}, {"gemma3", 62, true}, {"llama", 46, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct gguf_shape s = gguf_tiny;
+        struct weights *w;
+        struct plan plan = {0};
+        struct err err;
+        s.arch = rows[i].arch;
+        s.layers = rows[i].layers;
+        s.head_size = 16; /* more than width / heads */
+        s.window = 40;
+        s.tied = true;
+        write_model(&s);
+        const struct model_options options = usual();
+        if (weights_open(path, &w, &err) || plan_init(&plan, w, &options, &err))
+            fail_msg("%s", err.text);
+        float by = rows[i].wide ? (float)s.width / (float)s.heads : (float)s.head_size;
+        assert_float_equal(plan.layers[0].attn.scale, 1 / sqrtf(by), 1e-7);
+        plan_finish(&plan);
+        weights_close(w);
+    }
 }
 
 static void types_of_keys_and_values_change_no_share_of_work(void **state)
@@ -542,6 +574,7 @@ int main(void)
         cmocka_unit_test(options_go_before_the_file),
         cmocka_unit_test(kv_types_have_their_sizes),
         cmocka_unit_test(layers_of_one_window_share_a_group),
+        cmocka_unit_test(some_sizes_scale_attention_by_the_width),
         cmocka_unit_test(types_of_keys_and_values_change_no_share_of_work),
         cmocka_unit_test(settings_written_for_each_layer_may_agree),
         cmocka_unit_test(names_that_do_not_print_are_not_shown),
