@@ -66,6 +66,8 @@ static struct server_config front_config(struct serve *s)
     c.api_keys = t->api_key.items;
     c.n_api_keys = t->api_key.n;
     c.api_key_file = t->api_key_file;
+    if (t->from[SETTING_api_key] != FROM_NOWHERE && c.n_api_keys == 0 && !c.api_key_file)
+        log_warning("the list of API keys is empty: everybody may ask");
     c.open_metrics = t->open_metrics;
     c.page = t->page;
     c.debug_texts = t->debug_texts;
