@@ -10,6 +10,9 @@
 /* Rows that OpenBLAS gets at a time. */
 enum { BLAS_ROWS = 64 };
 
+/* From so many tiles on it pays to make the scales ready for all of them. */
+enum { FACTORED_TILES = 4 };
+
 static int min_int(int a, int b)
 {
     return a < b ? a : b;
@@ -195,6 +198,12 @@ static size_t panel_values_bytes(void)
     return 2 * PANEL_BLOCKS * (size_t)PANEL_VALUES;
 }
 
+static size_t factors_floats(enum format_id format, int cols)
+{
+    enum flavour flavour = scales_layouts[codecs[format]->scales].flavour;
+    return (size_t)(cols / 32) * 16 * (size_t)flavour_panel_scales[flavour];
+}
+
 size_t matrix_scratch_bytes(enum format_id format, int cols, struct matrix_how how)
 {
     size_t panel = panel_values_bytes() + 2 * PANEL_BLOCKS * 5 * MATRIX_GROUP * sizeof(float);
@@ -202,7 +211,10 @@ size_t matrix_scratch_bytes(enum format_id format, int cols, struct matrix_how h
         return BLAS_ROWS * (size_t)cols * sizeof(float);
     if (in_place(how))
         return ref_scratch_bytes(cols);
-    return is_float(format) ? 0 : panel;
+    if (is_float(format))
+        return 0;
+    size_t factors = 2 * factors_floats(format, cols) * sizeof(float);
+    return panel > factors ? panel : factors;
 }
 
 static void blas_mul(const struct matrix *m, const struct matrix_job *job, int row0, int row1)
@@ -223,6 +235,7 @@ struct pass {
     const struct matrix_job *job;
     const struct matrix_ops *ops;
     core_fn *const *cores; /* by tokens of a tile */
+    core_fn *whole;        /* of a whole tile, with factors; NULL: as the others */
     int width;             /* of a tile */
     size_t k_bytes;        /* of one token's block (or value) of activations */
 };
@@ -244,7 +257,19 @@ static void run_tiles(const struct pass *p, struct core *c, int row, int first, 
         c->out = p->job->out + (size_t)t * p->job->out_stride + row;
         c->more = first > 0;
         c->ahead = t + w == p->job->tokens ? ahead : 0;
-        p->cores[w](c);
+        core_fn *core = p->whole && w == p->width ? p->whole : p->cores[w];
+        core(c);
+    }
+}
+
+/* In the scratch memory. */
+static void make_factors(const struct pass *p, struct core *c)
+{
+    enum format_id format = p->m->format;
+    float *at = p->job->scratch;
+    for (int g = 0; p->whole && g < 2; g++, at += factors_floats(format, p->m->cols)) {
+        p->ops->factors[format](c->scales[g], p->m->cols / 32, at);
+        c->factors[g] = at;
     }
 }
 
@@ -259,6 +284,7 @@ static void mul_direct(const struct pass *p, int row0, int row1, size_t scales_b
             c.scales[g] = group_at(p->m, c.rows > MATRIX_GROUP * g ? row + MATRIX_GROUP * g : row);
             c.values[g] = c.scales[g] + scales_bytes;
         }
+        make_factors(p, &c);
         run_tiles(p, &c, row, 0, steps, ahead);
     }
 }
@@ -318,6 +344,8 @@ static void kernel_mul(const struct matrix *m, const struct matrix_job *job, int
     p.cores = direct_cores(&p, s.kind);
     if (p.cores) {
         size_t scales = scales_plane_bytes(codecs[m->format]->scales, m->cols / 32);
+        if (job->tokens >= FACTORED_TILES * p.width && p.width == p.ops->tile[s.kind])
+            p.whole = p.ops->factored[m->format];
         mul_direct(&p, row0, row1, scales, m->cols / 32);
         return;
     }

@@ -15,7 +15,7 @@
  * a whole group of rows and a part of one, whole blocks of every format, few and many tokens. */
 #define ROWS   19
 #define COLS   256
-#define TOKENS 17
+#define TOKENS 32 /* whole tiles, as many as make any kernel worth its while */
 #define HEADS  4
 #define HEAD   32
 #define PAST   40 /* positions: a whole block and a part of one */
@@ -75,7 +75,11 @@ static bool check_format(struct problem *p, enum format_id format, enum isa leve
     static const struct {
         enum matrix_mode mode;
         int tokens;
-    } runs[] = {{MATRIX_INT8, 1}, {MATRIX_INT8, 4}, {MATRIX_INT8, TOKENS}, {MATRIX_INT16, 4}};
+    } runs[] = {{MATRIX_INT8, 1},
+                {MATRIX_INT8, 4},
+                {MATRIX_INT8, 17},
+                {MATRIX_INT8, TOKENS},
+                {MATRIX_INT16, 4}};
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
         multiply(p, format, (struct matrix_how){ISA_C, runs[i].mode}, runs[i].tokens, p->expected);
         multiply(p, format, (struct matrix_how){level, runs[i].mode}, runs[i].tokens, p->found);

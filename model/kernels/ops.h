@@ -14,6 +14,8 @@ enum { TILE_MAX = 12, PANEL_BLOCKS = 16, FETCH_AHEAD = 8192 };
  * values) of k. */
 struct core {
     const uint8_t *values[2], *scales[2]; /* of each group; the same twice when there is one */
+    const float *factors[2];              /* for cores that want them: the scales of each group as
+                                             those of a panel */
     int blocks;
     const uint8_t *act; /* the tile, at the first block */
     float *out;         /* row 0 of token 0 of the tile */
@@ -28,6 +30,9 @@ typedef void core_fn(const struct core *c);
 typedef void expand_fn(const uint8_t *group, int blocks, int first, int count, uint8_t *values,
                        float *scales);
 
+/* All blocks' scales of one group as those of a panel. */
+typedef void factors_fn(const uint8_t *group, int blocks, float *factors);
+
 struct matrix_ops {
     int tile[3];      /* most tokens of a tile: ACT_INT8, ACT_INT16, ACT_TILED */
     int direct_tiles; /* up to so many tiles `direct` is faster than `panel` */
@@ -36,8 +41,11 @@ struct matrix_ops {
     expand_fn *expand[FORMAT_COUNT];
     core_fn *const *panel[2][FORMAT_COUNT]; /* by ACT_INT8, ACT_INT16: [tokens] */
     core_fn *const *direct[FORMAT_COUNT];   /* ACT_INT8, from the packed groups: [tokens] */
-    core_fn *const *wide[FORMAT_COUNT];     /* ACT_INT16, the same; for one tile only */
-    core_fn *const *floats[FORMAT_COUNT];   /* ACT_TILED: [tokens] */
+    /* Faster than `direct` on a whole tile, when many tiles share the factors; NULL: none. */
+    factors_fn *factors[FORMAT_COUNT];
+    core_fn *factored[FORMAT_COUNT];
+    core_fn *const *wide[FORMAT_COUNT];   /* ACT_INT16, the same; for one tile only */
+    core_fn *const *floats[FORMAT_COUNT]; /* ACT_TILED: [tokens] */
     /* Multiplies as the integer cores do, on registers alone, `rounds` times; how many
      * multiplications and additions a round is. NULL: cannot say. */
     double (*peak)(int rounds);

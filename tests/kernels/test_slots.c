@@ -23,7 +23,7 @@ _Static_assert(sizeof(struct attn_ops) == ATTN_SLOTS * sizeof(slot_fn *), "compa
 _Static_assert(sizeof(struct vec_ops) == VEC_SLOTS * sizeof(slot_fn *), "compare it, count it");
 _Static_assert(sizeof(struct pick_ops) == PICK_SLOTS * sizeof(slot_fn *), "compare it, count it");
 _Static_assert(sizeof(struct matrix_ops) ==
-                   4 * sizeof(int) + (3 + 6 * FORMAT_COUNT) * sizeof(slot_fn *),
+                   4 * sizeof(int) + (3 + 8 * FORMAT_COUNT) * sizeof(slot_fn *),
                "check it below, count it"); /* `peak` only measures */
 
 static void no_slot_is_empty(void **state)
@@ -106,16 +106,20 @@ static void run_core(struct bench *b, core_fn *core, expand_fn *expand)
     size_t scales = exact ? 0 : scales_plane_bytes(codecs[b->format]->scales, COLS / 32);
     uint8_t *values = buffer((size_t)2 * PANEL_BLOCKS * PANEL_VALUES);
     float *factors = buffer((size_t)2 * PANEL_BLOCKS * 5 * MATRIX_GROUP * sizeof *factors);
+    factors_fn *make = expand ? NULL : matrix_ops(b->how.isa)->factors[b->format];
     struct core c = {.act = act, .out = b->found, .out_stride = ROWS, .rows = ROWS};
     c.blocks = exact ? COLS : COLS / 32;
     for (int g = 0; g < 2; g++) {
         const uint8_t *group = m.packed + (size_t)g * m.group_bytes;
         c.scales[g] = group;
         c.values[g] = group + scales;
+        float *f = factors + (size_t)g * PANEL_BLOCKS * 5 * MATRIX_GROUP;
+        c.factors[g] = f;
+        if (make)
+            make(group, COLS / 32, f);
         if (!expand)
             continue;
         uint8_t *v = values + (size_t)g * PANEL_BLOCKS * PANEL_VALUES;
-        float *f = factors + (size_t)g * PANEL_BLOCKS * 5 * MATRIX_GROUP;
         expand(group, COLS / 32, 0, COLS / 32, v, f);
         c.values[g] = v;
         c.scales[g] = (const uint8_t *)f;
@@ -128,6 +132,17 @@ static void run_core(struct bench *b, core_fn *core, expand_fn *expand)
 }
 
 static int checked;
+
+static void check_core(struct bench *b, core_fn *core, int tokens, expand_fn *expand,
+                       const char *what)
+{
+    b->tokens = tokens;
+    run_plain_c(b);
+    run_core(b, core, expand);
+    if (memcmp(b->found, b->expected, (size_t)tokens * ROWS * sizeof(float)))
+        fail_msg("%s, %d tokens: not the bits of plain C", what, tokens);
+    checked++;
+}
 
 /* The cores of one format, which are there for every number of tokens that a tile may have. */
 static void check_cores(struct bench *b, core_fn *const *cores, expand_fn *expand, const char *path)
@@ -142,15 +157,19 @@ static void check_cores(struct bench *b, core_fn *const *cores, expand_fn *expan
     for (int n = 1; n <= TILE_MAX; n++) {
         if (!cores[n] != (n > most))
             fail_msg("%s: a core for %d tokens; tiles have %d at most", what, n, most);
-        if (!cores[n])
-            continue;
-        b->tokens = n;
-        run_plain_c(b);
-        run_core(b, cores[n], expand);
-        if (memcmp(b->found, b->expected, (size_t)n * ROWS * sizeof(float)))
-            fail_msg("%s, %d tokens: not the bits of plain C", what, n);
-        checked++;
+        if (cores[n])
+            check_core(b, cores[n], n, expand, what);
     }
+}
+
+/* The core of a whole tile with factors made before, where there is one. */
+static void check_factored(struct bench *b)
+{
+    const struct matrix_ops *ops = matrix_ops(b->how.isa);
+    if (!ops->factors[b->format] != !ops->factored[b->format])
+        fail_msg("%s: factors without a core, or a core without", format_infos[b->format].name);
+    if (ops->factored[b->format])
+        check_core(b, ops->factored[b->format], ops->tile[ACT_INT8], NULL, "factored");
 }
 
 static void check_format(struct bench *b, enum format_id f, enum isa level)
@@ -166,6 +185,7 @@ static void check_format(struct bench *b, enum format_id f, enum isa level)
     check_cores(b, ops->panel[0][f], ops->expand[f], "panel");
     if (ops->direct[f])
         check_cores(b, ops->direct[f], NULL, "direct");
+    check_factored(b);
     b->how.mode = MATRIX_INT16;
     check_cores(b, ops->panel[1][f], ops->expand[f], "wide panel");
     if (ops->wide[f])
