@@ -56,10 +56,10 @@ struct pool {
     int threads, started, nice;
     struct helper *helpers;
     struct holder *holders; /* [threads] */
-    _Atomic bool lending;
-    struct holder *guest; /* on the caller's core; NULL: none */
-    struct numa *numa;    /* NULL: threads run where they like */
-    pthread_t placed;     /* the caller that is on its node, if any */
+    _Atomic bool lending;   /* somebody moves threads: one at a time may */
+    struct holder *guest;   /* on the caller's core; NULL: none */
+    struct numa *numa;      /* NULL: threads run where they like */
+    pthread_t placed;       /* the caller that is on its node, if any */
     bool has_placed;
 };
 
@@ -177,12 +177,16 @@ static bool lend_core(struct pool *p, int worker)
     return held;
 }
 
-/* The helper that the caller has lent its core to goes back to where it came from. */
+/* The helper that the caller has lent its core to goes back to where it came from; not while it
+ * is on its way by somebody else's hand, who would take its one core for all that it may have. */
 static void send_home(struct pool *p)
 {
-    if (p->guest)
-        move_thread(atomic_load(&p->guest->thread), atomic_load(&p->guest->cpu));
+    struct holder *guest = p->guest;
     p->guest = NULL;
+    if (!guest || atomic_exchange(&p->lending, true))
+        return;
+    move_thread(atomic_load(&guest->thread), atomic_load(&guest->cpu));
+    atomic_store(&p->lending, false);
 }
 
 /* Claims and runs chunks of `phase` until none is left. */
