@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-enum { MOST_ROWS = 6, MOST_VECTORS = 8 };
+enum { SCORE_ROWS = 6, MIX_ROWS = 6, MOST_VECTORS = 8 };
 
 /* 8 elements as floats; those of q8_0 without their scale. */
 INLINE __m256 load8(enum kv_type type, const uint8_t *at)
@@ -29,7 +29,7 @@ struct score {
     const float *query;
     int size, dims;
     uintptr_t next;
-    __m256 acc[MOST_ROWS][4];
+    __m256 acc[SCORE_ROWS][4];
 };
 
 /* The dimensions that share a scale (of the other types: just as many). `scales` are those of the
@@ -104,29 +104,6 @@ INLINE void score_rows(enum kv_type type, int rows, const struct attn_page *p, c
     }
 }
 
-INLINE void scores(enum kv_type type, const struct attn_page *p, const struct attn_rows *r)
-{
-    uintptr_t next = distance(p->key, p->next_key);
-    for (int i = 0, n; i < r->n; i += n, next = 0) {
-        const float *query = r->query + (size_t)i * p->key_size;
-        float *out = r->weight + (size_t)i * ATTN_LANES;
-        n = part_rows(r->n - i, MOST_ROWS);
-        switch (n) {
-#define ROWS(n)                                                                                    \
-    case n:                                                                                        \
-        score_rows(type, n, p, query, next, out);                                                  \
-        break;
-            ROWS(1)
-            ROWS(2)
-            ROWS(3)
-            ROWS(4)
-            ROWS(5)
-            ROWS(6)
-#undef ROWS
-        }
-    }
-}
-
 /* ---- mix ---- */
 
 /* The scales of a group's lanes. */
@@ -142,7 +119,7 @@ INLINE void mix_tile(enum kv_type type, int rows, int vectors, const struct attn
                      const struct attn_rows *r, int column, uintptr_t next)
 {
     _Alignas(32) float scale[ATTN_LANES];
-    __m256 acc[MOST_ROWS][MOST_VECTORS], v[MOST_VECTORS];
+    __m256 acc[MIX_ROWS][MOST_VECTORS], v[MOST_VECTORS];
     float *mix = r->mix + column;
     const uint8_t *at = column_at(type, p, column) + (size_t)p->first * lane_bytes(type, p);
     if (type == KV_Q8_0)
@@ -188,46 +165,6 @@ INLINE void mix_rows(enum kv_type type, int rows, const struct attn_page *p,
     for (; left >= 2; left -= 2, column += 16)
         mix_tile(type, rows, 2, p, r, column, next);
 }
-
-INLINE void mix(enum kv_type type, const struct attn_page *p, const struct attn_rows *all)
-{
-    uintptr_t next = distance(p->value, p->next_value);
-    struct attn_rows r = *all;
-    for (int left = all->n, n; left > 0; left -= n, next = 0) {
-        n = part_rows(left, MOST_ROWS);
-        switch (n) {
-#define ROWS(n)                                                                                    \
-    case n:                                                                                        \
-        mix_rows(type, n, p, &r, next);                                                            \
-        break;
-            ROWS(1)
-            ROWS(2)
-            ROWS(3)
-            ROWS(4)
-            ROWS(5)
-            ROWS(6)
-#undef ROWS
-        }
-        r.weight += n * ATTN_LANES;
-        r.mix += (size_t)n * p->value_pad;
-        r.rescale += n;
-    }
-}
-
-#define TYPE(name, type)                                                                           \
-    static void scores_##name(const struct attn_page *p, const struct attn_rows *r)                \
-    {                                                                                              \
-        scores(type, p, r);                                                                        \
-    }                                                                                              \
-    static void mix_##name(const struct attn_page *p, const struct attn_rows *r)                   \
-    {                                                                                              \
-        mix(type, p, r);                                                                           \
-    }
-
-TYPE(f16, KV_F16)
-TYPE(bf16, KV_BF16)
-TYPE(f32, KV_F32)
-TYPE(q8_0, KV_Q8_0)
 
 /* ---- softmax ---- */
 
@@ -401,18 +338,9 @@ INLINE __m128i to_bf16_8(__m256 x)
 CONVERT(to_f16)
 CONVERT(to_bf16)
 
+#include "attn_body.h"
+
 void attn_ops_avx2(struct attn_ops *ops)
 {
-    *ops = (struct attn_ops){
-        .scores = {[KV_F16] = scores_f16,
-                   [KV_BF16] = scores_bf16,
-                   [KV_F32] = scores_f32,
-                   [KV_Q8_0] = scores_q8_0},
-        .mix = {[KV_F16] = mix_f16, [KV_BF16] = mix_bf16, [KV_F32] = mix_f32, [KV_Q8_0] = mix_q8_0},
-        .softmax = softmax,
-        .merge = merge,
-        .exp = exp_all,
-        .to_f16 = to_f16,
-        .to_bf16 = to_bf16,
-    };
+    fill_ops(ops);
 }
