@@ -10,9 +10,6 @@
 /* Rows that OpenBLAS gets at a time. */
 enum { BLAS_ROWS = 64 };
 
-/* From so many tiles on it pays to make the scales ready for all of them. */
-enum { FACTORED_TILES = 4 };
-
 static int min_int(int a, int b)
 {
     return a < b ? a : b;
@@ -234,6 +231,7 @@ struct pass {
     const struct matrix *m;
     const struct matrix_job *job;
     const struct matrix_ops *ops;
+    enum act_kind kind;
     core_fn *const *cores; /* by tokens of a tile */
     core_fn *whole;        /* of a whole tile, with factors; NULL: as the others */
     int width;             /* of a tile */
@@ -243,6 +241,17 @@ struct pass {
 static const uint8_t *group_at(const struct matrix *m, int row)
 {
     return m->packed + (size_t)(row / MATRIX_GROUP) * m->group_bytes;
+}
+
+/* Where the results of the tile that begins at token t go. Rows of results are often a power of two
+ * apart, so that the caches hold few of them. */
+static void fetch_results(const struct pass *p, int t, int row)
+{
+    for (int end = min_int(t + p->width, p->job->tokens); t < end; t++) {
+        const float *at = p->job->out + (size_t)t * p->job->out_stride + row;
+        __builtin_prefetch(at, 1);
+        __builtin_prefetch(at + MATRIX_GROUP, 1);
+    }
 }
 
 /* All tiles of tokens against what *c points to, which covers k steps [first, first + blocks) of
@@ -258,6 +267,7 @@ static void run_tiles(const struct pass *p, struct core *c, int row, int first, 
         c->more = first > 0;
         c->ahead = t + w == p->job->tokens ? ahead : 0;
         core_fn *core = p->whole && w == p->width ? p->whole : p->cores[w];
+        fetch_results(p, t + w, row);
         core(c);
     }
 }
@@ -296,8 +306,8 @@ static void expand_pair(const struct pass *p, struct core *c, int row, int first
     float *scales = (float *)(values + panel_values_bytes());
     for (int g = 0; g < 2; g++) {
         int from = c->rows > MATRIX_GROUP * g ? row + MATRIX_GROUP * g : row;
-        p->ops->expand[p->m->format](group_at(p->m, from), p->m->cols / 32, first, c->blocks,
-                                     values, scales);
+        p->ops->expand[p->kind][p->m->format](group_at(p->m, from), p->m->cols / 32, first,
+                                              c->blocks, values, scales);
         c->values[g] = values;
         c->scales[g] = (const uint8_t *)scales;
         values += PANEL_BLOCKS * (size_t)PANEL_VALUES;
@@ -308,11 +318,13 @@ static void expand_pair(const struct pass *p, struct core *c, int row, int first
 static void mul_panels(const struct pass *p, int row0, int row1)
 {
     int total = p->m->cols / 32;
+    bool words = p->kind == ACT_INT16 && p->ops->wide_words;
+    int most = words ? PANEL_BLOCKS / 2 : PANEL_BLOCKS; /* of the same bytes */
     for (int row = row0; row < row1; row += 2 * MATRIX_GROUP) {
         struct core c = {.out_stride = p->job->out_stride};
         c.rows = min_int(2 * MATRIX_GROUP, row1 - row);
-        for (int first = 0; first < total; first += PANEL_BLOCKS) {
-            c.blocks = min_int(PANEL_BLOCKS, total - first);
+        for (int first = 0; first < total; first += most) {
+            c.blocks = min_int(most, total - first);
             expand_pair(p, &c, row, first);
             run_tiles(p, &c, row, first, total, 0);
         }
@@ -321,18 +333,19 @@ static void mul_panels(const struct pass *p, int row0, int row1)
 
 /* NULL: for so many tokens it is better to take the weights apart first. With 16 bits a panel is
  * read twice as often, and pays from the second tile on. */
-static core_fn *const *direct_cores(const struct pass *p, enum act_kind kind)
+static core_fn *const *direct_cores(const struct pass *p)
 {
     int tiles = (p->job->tokens + p->width - 1) / p->width;
-    if (kind == ACT_INT16)
+    if (p->kind == ACT_INT16)
         return tiles == 1 ? p->ops->wide[p->m->format] : NULL;
-    return tiles <= p->ops->direct_tiles ? p->ops->direct[p->m->format] : NULL;
+    enum values_kind values = codecs[p->m->format]->values;
+    return tiles <= p->ops->direct_tiles[values] ? p->ops->direct[p->m->format] : NULL;
 }
 
 static void kernel_mul(const struct matrix *m, const struct matrix_job *job, int row0, int row1)
 {
     struct act_shape s = matrix_act_shape(m, job->tokens);
-    struct pass p = {.m = m, .job = job, .ops = matrix_ops(m->how.isa)};
+    struct pass p = {.m = m, .job = job, .ops = matrix_ops(m->how.isa), .kind = s.kind};
     p.width = tile_width(&s, p.ops);
     if (s.kind == ACT_TILED) {
         p.cores = p.ops->floats[m->format];
@@ -341,15 +354,15 @@ static void kernel_mul(const struct matrix *m, const struct matrix_job *job, int
         return;
     }
     p.k_bytes = act_record_bytes(s.kind);
-    p.cores = direct_cores(&p, s.kind);
+    p.cores = direct_cores(&p);
     if (p.cores) {
         size_t scales = scales_plane_bytes(codecs[m->format]->scales, m->cols / 32);
-        if (job->tokens >= FACTORED_TILES * p.width && p.width == p.ops->tile[s.kind])
+        if (job->tokens >= p.ops->factored_tiles * p.width && p.width == p.ops->tile[s.kind])
             p.whole = p.ops->factored[m->format];
         mul_direct(&p, row0, row1, scales, m->cols / 32);
         return;
     }
-    p.cores = p.ops->panel[s.kind == ACT_INT16][m->format];
+    p.cores = p.ops->panel[s.kind][m->format];
     mul_panels(&p, row0, row1);
 }
 

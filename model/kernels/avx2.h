@@ -25,6 +25,8 @@ INLINE __m256i rows_mask(int rows)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(rows), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
+/* Rows that do not exist are masked. Masked stores are slow (a dozen cycles each on Zen 3), so a
+ * half that is whole goes without; masked loads are as fast as others. */
 INLINE void load_acc(__m256 (*acc)[MOST], const struct core *c, int g, int tokens)
 {
     UNROLL for (int h = 0; h < 2; h++)
@@ -42,8 +44,13 @@ INLINE void store_acc(__m256 (*acc)[MOST], const struct core *c, int g, int toke
     UNROLL for (int h = 0; h < 2; h++)
     {
         int row = 16 * g + 8 * h;
-        UNROLL for (int t = 0; t < tokens; t++) _mm256_maskstore_ps(
-            c->out + (size_t)t * c->out_stride + row, rows_mask(c->rows - row), acc[h][t]);
+        bool whole = c->rows - row >= 8;
+        float *out = c->out + row;
+        __m256i mask = rows_mask(c->rows - row);
+        UNROLL for (int t = 0; t < tokens && whole; t++)
+            _mm256_storeu_ps(out + (size_t)t * c->out_stride, acc[h][t]);
+        UNROLL for (int t = 0; t < tokens && !whole; t++)
+            _mm256_maskstore_ps(out + (size_t)t * c->out_stride, mask, acc[h][t]);
     }
 }
 

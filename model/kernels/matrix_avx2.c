@@ -1,18 +1,27 @@
 #include "kernels/avx2.h"
 #include "kernels/fetch.h"
 
-/* Products with AVX2: pairs of u8 weights times s8 activations are added in 16 bits as long as that
- * cannot overflow (a whole block of 4-bit weights), then in 32. A group of 16 rows is two halves of
- * 8. Signed weights of 8 bits are multiplied as |w| times the activation with w's sign. */
+/* Products with AVX2. A group of 16 rows is two halves of 8. Three ways:
+ *
+ *   unsigned bytes  pairs of weights times signed activations are added in 16 bits as long as that
+ *                   cannot overflow (a whole block of 4-bit weights), then in 32
+ *   signed bytes    |w| times the activation with w's sign, for few tokens
+ *   words           activations of 16 bits, whose two planes make one word, times weights widened
+ *                   to words in a panel */
 
 /* Keeps the compiler from reassociating sums of 16 bits, which makes it spill. */
 #define PIN(v) __asm__("" : "+x"(v))
 
-enum { HALF_BYTES = 32 };
+/* Keeps it from picking words out of vectors in registers: a load that repeats one is cheaper. */
+#define TO_MEMORY(v) __asm__("" : "+m"(v))
+
+enum { HALF_BYTES = 32, TILE = 4 };
 
 /* Where a kernel's weights come from: a packed format, or a panel of the same integers. */
 struct shape {
     bool panel;
+    bool words;    /* a panel of words */
+    bool factored; /* scales as those of a panel, values packed */
     enum values_kind values;
     enum scales_kind scales;
     int bias;  /* what the multiplied bytes count too much */
@@ -156,8 +165,8 @@ INLINE struct factors packed_factors(const uint8_t *plane, int b, int h, enum sc
 
 INLINE struct factors factors(const uint8_t *plane, int b, int h, const struct shape *s)
 {
-    return s->panel ? panel_factors(plane, b, h, s->flavour)
-                    : packed_factors(plane, b, h, s->scales);
+    return s->panel || s->factored ? panel_factors(plane, b, h, s->flavour)
+                                   : packed_factors(plane, b, h, s->scales);
 }
 
 /* ---- the product ---- */
@@ -246,6 +255,77 @@ INLINE void integers(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t 
         }
 }
 
+/* ---- words ----
+ *
+ * Words of even k and of odd k lie in vectors of their own: an arithmetic shift makes either from
+ * bytes, of weights and of activations alike. Quad j of a panel of words is [even, odd][16 rows][2
+ * words]; of a token's block, dword j of its even half and dword j of its odd half meet it. */
+
+enum { WORD_QUAD_BYTES = 2 * QUAD_BYTES, WORD_PANEL_VALUES = QUADS * WORD_QUAD_BYTES };
+
+struct word_act {
+    int16_t k[2][16]; /* even, odd */
+} __attribute__((aligned(32)));
+
+INLINE __m256i even_words(__m256i bytes)
+{
+    return _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8);
+}
+
+INLINE __m256i odd_words(__m256i bytes)
+{
+    return _mm256_srai_epi16(bytes, 8);
+}
+
+/* 255 * high + low. */
+INLINE __m256i join_planes(__m256i high, __m256i low)
+{
+    return _mm256_add_epi16(_mm256_sub_epi16(_mm256_slli_epi16(high, 8), high), low);
+}
+
+INLINE void spread(struct word_act *to, const uint8_t *act, const struct shape *s)
+{
+    UNROLL for (int t = 0; t < s->tokens; t++)
+    {
+        const int8_t *q = record_at(act, t, s)->q;
+        __m256i high = load((const uint8_t *)q), low = load((const uint8_t *)q + 32);
+        __m256i even = join_planes(even_words(high), even_words(low));
+        __m256i odd = join_planes(odd_words(high), odd_words(low));
+        _mm256_store_si256((__m256i *)to[t].k[0], even);
+        _mm256_store_si256((__m256i *)to[t].k[1], odd);
+        TO_MEMORY(to[t]);
+    }
+}
+
+/* The integers of quads [j0, j1). */
+INLINE void word_integers(__m256i (*sum)[MOST], const uint8_t *values, const struct word_act *act,
+                          int j0, int j1, const struct shape *s)
+{
+    UNROLL for (int i = 2 * j0; i < 2 * j1; i++)
+    {
+        __m256i w[2];
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            w[h] = load(values + i * QUAD_BYTES + h * HALF_BYTES);
+            PIN(w[h]);
+        }
+        UNROLL for (int t = 0; t < s->tokens; t++)
+        {
+            int32_t two;
+            memcpy(&two, act[t].k[i % 2] + i / 2 * 2, sizeof two);
+            __m256i a = _mm256_set1_epi32(two);
+            UNROLL for (int h = 0; h < 2; h++)
+            {
+                __m256i p = _mm256_madd_epi16(w[h], a);
+                sum[h][t] = i == 2 * j0 ? p : _mm256_add_epi32(sum[h][t], p);
+                PIN(sum[h][t]);
+            }
+        }
+    }
+}
+
+/* ---- blocks ---- */
+
 INLINE __m256 chain(__m256 acc, __m256 p, const struct factors *f, const struct act_block *a,
                     enum flavour flavour)
 {
@@ -265,9 +345,17 @@ INLINE void block(__m256 (*acc)[MOST], const uint8_t *values, const uint8_t *sca
 {
     bool half = s->flavour >= FLAVOUR_HALF;
     __m256i sum[2][2][MOST];
-    integers(sum[0], values, act, 0, half ? 4 : 8, s);
-    if (half)
-        integers(sum[1], values, act, 4, 8, s);
+    struct word_act words[MOST];
+    if (s->words) {
+        spread(words, act, s);
+        word_integers(sum[0], values, words, 0, half ? 4 : 8, s);
+        if (half)
+            word_integers(sum[1], values, words, 4, 8, s);
+    } else {
+        integers(sum[0], values, act, 0, half ? 4 : 8, s);
+        if (half)
+            integers(sum[1], values, act, 4, 8, s);
+    }
     UNROLL for (int h = 0; h < 2; h++)
     {
         struct factors f = factors(scales, b, h, s);
@@ -286,16 +374,19 @@ INLINE void block(__m256 (*acc)[MOST], const uint8_t *values, const uint8_t *sca
 INLINE void core(const struct core *c, const struct shape s)
 {
     size_t record = s.wide ? sizeof(struct act_block16) : sizeof(struct act_block);
-    size_t step = s.panel ? PANEL_VALUES : (size_t)values_bytes[s.values];
+    size_t step = s.words   ? WORD_PANEL_VALUES
+                  : s.panel ? PANEL_VALUES
+                            : (size_t)values_bytes[s.values];
     int times = fetch_times(s.tokens, s.wide, 1);
     for (int g = 0; g < 2 && c->rows > 16 * g; g++) {
         __m256 acc[2][MOST];
         const uint8_t *values = c->values[g], *act = c->act;
+        const uint8_t *scales = s.factored ? (const uint8_t *)c->factors[g] : c->scales[g];
         load_acc(acc, c, g, s.tokens);
         for (int b = 0; b < c->blocks; b++) {
             if (!s.panel && c->ahead)
                 fetch_block(c->scales[g], b, c->ahead, s.values, s.scales, times);
-            block(acc, values, c->scales[g], b, act, &s);
+            block(acc, values, scales, b, act, &s);
             values += step;
             act += (size_t)s.tokens * record;
         }
@@ -307,15 +398,20 @@ INLINE void core(const struct core *c, const struct shape s)
 
 #define TOKENS(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
 
-#define PANEL_CORE(n, name, steps_, flavour_, bias_, wide_)                                        \
+#define PANEL_CORE(n, name, steps_, flavour_, bias_)                                               \
     static void name##_##n(const struct core *c)                                                   \
     {                                                                                              \
-        core(c, (struct shape){.panel = true,                                                      \
-                               .steps = steps_,                                                    \
-                               .flavour = flavour_,                                                \
-                               .bias = bias_,                                                      \
-                               .wide = wide_,                                                      \
-                               .tokens = n});                                                      \
+        core(                                                                                      \
+            c,                                                                                     \
+            (struct shape){                                                                        \
+                .panel = true, .steps = steps_, .flavour = flavour_, .bias = bias_, .tokens = n}); \
+    }
+#define WORD_CORE(n, name, flavour_)                                                               \
+    static void name##_##n(const struct core *c)                                                   \
+    {                                                                                              \
+        core(c,                                                                                    \
+             (struct shape){                                                                       \
+                 .panel = true, .words = true, .flavour = flavour_, .wide = true, .tokens = n});   \
     }
 #define DIRECT_CORE(n, name, steps_, values_, scales_, flavour_, bias_, wide_)                     \
     static void name##_##n(const struct core *c)                                                   \
@@ -330,28 +426,32 @@ INLINE void core(const struct core *c, const struct shape s)
     }
 #define ENTRY(n, name, ...) [n] = name##_##n,
 
-#define PANEL_CORES(name, ...)                                                                     \
-    TOKENS(PANEL_CORE, name, __VA_ARGS__, false)                                                   \
-    TOKENS(PANEL_CORE, wide_##name, __VA_ARGS__, true)                                             \
-    static core_fn *const name[TILE_MAX + 1] = {TOKENS(ENTRY, name, )};                            \
-    static core_fn *const wide_##name[TILE_MAX + 1] = {TOKENS(ENTRY, wide_##name, )};
+#define CORES(kind, name, ...)                                                                     \
+    TOKENS(kind, name, __VA_ARGS__)                                                                \
+    static core_fn *const name[TILE_MAX + 1] = {TOKENS(ENTRY, name, )};
+/* Of 8 and of 16 bits. */
 #define DIRECT_CORES(name, ...)                                                                    \
-    TOKENS(DIRECT_CORE, name, __VA_ARGS__, false)                                                  \
-    TOKENS(DIRECT_CORE, wide_##name, __VA_ARGS__, true)                                            \
-    static core_fn *const name[TILE_MAX + 1] = {TOKENS(ENTRY, name, )};                            \
-    static core_fn *const wide_##name[TILE_MAX + 1] = {TOKENS(ENTRY, wide_##name, )};
+    CORES(DIRECT_CORE, name, __VA_ARGS__, false)                                                   \
+    CORES(DIRECT_CORE, wide_##name, __VA_ARGS__, true)
 
 /* name, steps, flavour, bias */
-PANEL_CORES(panel_q4_0, 8, FLAVOUR_PLAIN, 8)
-PANEL_CORES(panel_tq, 8, FLAVOUR_PLAIN, 1)
-PANEL_CORES(panel_u4_min, 8, FLAVOUR_MIN, 0)
-PANEL_CORES(panel_q5_0, 4, FLAVOUR_PLAIN, 16)
-PANEL_CORES(panel_u5_min, 4, FLAVOUR_MIN, 0)
-PANEL_CORES(panel_s8, 1, FLAVOUR_PLAIN, 0)
-PANEL_CORES(panel_q2_k, 8, FLAVOUR_HALF_MIN, 0)
-PANEL_CORES(panel_q3_k, 8, FLAVOUR_HALF, 4)
-PANEL_CORES(panel_q6_k, 2, FLAVOUR_HALF, 32)
+CORES(PANEL_CORE, panel_q4_0, 8, FLAVOUR_PLAIN, 8)
+CORES(PANEL_CORE, panel_tq, 8, FLAVOUR_PLAIN, 1)
+CORES(PANEL_CORE, panel_u4_min, 8, FLAVOUR_MIN, 0)
+CORES(PANEL_CORE, panel_q5_0, 4, FLAVOUR_PLAIN, 16)
+CORES(PANEL_CORE, panel_u5_min, 4, FLAVOUR_MIN, 0)
+CORES(PANEL_CORE, panel_s8, 1, FLAVOUR_PLAIN, 0)
+CORES(PANEL_CORE, panel_q2_k, 8, FLAVOUR_HALF_MIN, 0)
+CORES(PANEL_CORE, panel_q3_k, 8, FLAVOUR_HALF, 4)
+CORES(PANEL_CORE, panel_q6_k, 2, FLAVOUR_HALF, 32)
 
+/* name, flavour */
+CORES(WORD_CORE, wide_words_plain, FLAVOUR_PLAIN)
+CORES(WORD_CORE, wide_words_min, FLAVOUR_MIN)
+CORES(WORD_CORE, wide_words_half, FLAVOUR_HALF)
+CORES(WORD_CORE, wide_words_half_min, FLAVOUR_HALF_MIN)
+
+/* name, steps, values, scales, flavour, bias */
 DIRECT_CORES(direct_q4_0, 8, VALUES_4, SCALES_F16, FLAVOUR_PLAIN, 8)
 DIRECT_CORES(direct_q4_1, 8, VALUES_4, SCALES_F16_MIN, FLAVOUR_MIN, 0)
 DIRECT_CORES(direct_q5_0, 4, VALUES_5, SCALES_F16, FLAVOUR_PLAIN, 16)
@@ -375,6 +475,34 @@ INLINE void store_factors(float *p, const struct factors *f, enum flavour flavou
     }
 }
 
+/* The weights themselves, without what unsigned codes count too much. */
+INLINE __m256i signed_quad(const uint8_t *p, int j, const struct shape *s)
+{
+    __m256i q = quad(p, j, s);
+    bool is_signed = s->table || s->values == VALUES_8;
+    return is_signed ? q : _mm256_sub_epi8(q, _mm256_set1_epi8((char)s->bias));
+}
+
+INLINE void store_quad(uint8_t *p, __m256i v)
+{
+    _mm256_store_si256((__m256i *)p, v);
+}
+
+/* 8 rows of a block. */
+INLINE void expand_half(uint8_t *values, const uint8_t *from, const struct shape *s)
+{
+    UNROLL for (int j = 0; j < QUADS; j++)
+    {
+        if (s->words) {
+            __m256i v = signed_quad(from, j, s);
+            store_quad(values + j * WORD_QUAD_BYTES, even_words(v));
+            store_quad(values + j * WORD_QUAD_BYTES + QUAD_BYTES, odd_words(v));
+        } else {
+            store_quad(values + j * QUAD_BYTES, quad(from, j, s));
+        }
+    }
+}
+
 INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8_t *values,
                    float *scales, struct shape s)
 {
@@ -385,31 +513,73 @@ INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8
         {
             struct factors f = packed_factors(group, b, h, s.scales);
             store_factors(scales + 8 * h, &f, s.flavour);
-            UNROLL for (int j = 0; j < QUADS; j++)
-                _mm256_store_si256((__m256i *)(values + j * QUAD_BYTES + h * HALF_BYTES),
-                                   quad(from + h * HALF_BYTES, j, &s));
+            expand_half(values + h * HALF_BYTES, from + h * HALF_BYTES, &s);
         }
         fetch_block(group, b, FETCH_AHEAD + plane, s.values, s.scales, 1);
         from += values_bytes[s.values];
-        values += PANEL_VALUES;
+        values += s.words ? WORD_PANEL_VALUES : PANEL_VALUES;
         scales += 16 * (size_t)flavour_panel_scales[s.flavour];
     }
 }
 
 #include "expand_body.h"
+PACKED_FORMATS(EXPAND, expand_words_, .words = true)
+
+/* ---- whole tiles, scales made ready before ----
+ *
+ * The scales of K formats are worth making once for several tiles (Zen 3, Q4_K: 183 -> 206 GOP/s a
+ * core at 16 tokens; Q6_K gains nothing). */
+
+INLINE void make_factors(const uint8_t *group, int blocks, float *out, enum scales_kind scales,
+                         enum flavour flavour)
+{
+    for (int b = 0; b < blocks; b++, out += 16 * flavour_panel_scales[flavour])
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            struct factors f = packed_factors(group, b, h, scales);
+            store_factors(out + 8 * h, &f, flavour);
+        }
+}
+
+#define FACTORED(name, steps_, values_, scales_, flavour_, bias_)                                  \
+    static void factors_##name(const uint8_t *group, int blocks, float *out)                       \
+    {                                                                                              \
+        make_factors(group, blocks, out, scales_, flavour_);                                       \
+    }                                                                                              \
+    static void factored_##name(const struct core *c)                                              \
+    {                                                                                              \
+        core(c, (struct shape){.factored = true,                                                   \
+                               .steps = steps_,                                                    \
+                               .values = values_,                                                  \
+                               .scales = scales_,                                                  \
+                               .flavour = flavour_,                                                \
+                               .bias = bias_,                                                      \
+                               .tokens = TILE});                                                   \
+    }
+FACTORED(q4_k, 8, VALUES_4, SCALES_K_MIN, FLAVOUR_MIN, 0)
+FACTORED(q5_k, 4, VALUES_5, SCALES_K_MIN, FLAVOUR_MIN, 0)
 
 /* ---- the table ---- */
 
-#define PANELS(prefix)                                                                             \
+#define PANELS                                                                                     \
     {                                                                                              \
-        [FORMAT_Q4_0] = prefix##panel_q4_0, [FORMAT_Q4_1] = prefix##panel_u4_min,                  \
-        [FORMAT_Q5_0] = prefix##panel_q5_0, [FORMAT_Q5_1] = prefix##panel_u5_min,                  \
-        [FORMAT_Q8_0] = prefix##panel_s8, [FORMAT_Q2_K] = prefix##panel_q2_k,                      \
-        [FORMAT_Q3_K] = prefix##panel_q3_k, [FORMAT_Q4_K] = prefix##panel_u4_min,                  \
-        [FORMAT_Q5_K] = prefix##panel_u5_min, [FORMAT_Q6_K] = prefix##panel_q6_k,                  \
-        [FORMAT_IQ4_NL] = prefix##panel_s8, [FORMAT_IQ4_XS] = prefix##panel_s8,                    \
-        [FORMAT_MXFP4] = prefix##panel_s8, [FORMAT_TQ1_0] = prefix##panel_tq,                      \
-        [FORMAT_TQ2_0] = prefix##panel_tq,                                                         \
+        [FORMAT_Q4_0] = panel_q4_0, [FORMAT_Q4_1] = panel_u4_min, [FORMAT_Q5_0] = panel_q5_0,      \
+        [FORMAT_Q5_1] = panel_u5_min, [FORMAT_Q8_0] = panel_s8, [FORMAT_Q2_K] = panel_q2_k,        \
+        [FORMAT_Q3_K] = panel_q3_k, [FORMAT_Q4_K] = panel_u4_min, [FORMAT_Q5_K] = panel_u5_min,    \
+        [FORMAT_Q6_K] = panel_q6_k, [FORMAT_IQ4_NL] = panel_s8, [FORMAT_IQ4_XS] = panel_s8,        \
+        [FORMAT_MXFP4] = panel_s8, [FORMAT_TQ1_0] = panel_tq, [FORMAT_TQ2_0] = panel_tq,           \
+    }
+
+#define WIDE_PANELS                                                                                \
+    {                                                                                              \
+        [FORMAT_Q4_0] = wide_words_plain, [FORMAT_Q4_1] = wide_words_min,                          \
+        [FORMAT_Q5_0] = wide_words_plain, [FORMAT_Q5_1] = wide_words_min,                          \
+        [FORMAT_Q8_0] = wide_words_plain, [FORMAT_Q2_K] = wide_words_half_min,                     \
+        [FORMAT_Q3_K] = wide_words_half, [FORMAT_Q4_K] = wide_words_min,                           \
+        [FORMAT_Q5_K] = wide_words_min, [FORMAT_Q6_K] = wide_words_half,                           \
+        [FORMAT_IQ4_NL] = wide_words_plain, [FORMAT_IQ4_XS] = wide_words_plain,                    \
+        [FORMAT_MXFP4] = wide_words_plain, [FORMAT_TQ1_0] = wide_words_plain,                      \
+        [FORMAT_TQ2_0] = wide_words_plain,                                                         \
     }
 
 /* ---- the ceiling: Q4's two instructions ---- */
@@ -427,6 +597,10 @@ static double peak(int rounds)
             PIN(sum[i]);
         }
     }
+    UNROLL for (int i = 0; i < CHAINS; i++)
+    {
+        __asm__ volatile("" : : "x"(sum[i])); /* else nothing is computed */
+    }
     return CHAINS * 64.0;
 }
 
@@ -439,12 +613,16 @@ static double peak(int rounds)
     }
 
 const struct matrix_ops matrix_ops_avx2 = {
-    .tile = {[ACT_INT8] = 4, [ACT_INT16] = 4, [ACT_TILED] = 6},
-    .direct_tiles = 8,
+    .tile = {[ACT_INT8] = TILE, [ACT_INT16] = TILE, [ACT_TILED] = 6},
+    .direct_tiles = {[VALUES_4] = 8, [VALUES_5] = 3, [VALUES_6] = 5, [VALUES_8] = 32},
+    .factored_tiles = 2,
     .act_row = {act_row8_avx2, act_row16_avx2},
-    .expand = EXPANDERS,
-    .panel = {PANELS(), PANELS(wide_)},
+    .wide_words = true,
+    .expand = {EXPANDERS(expand_), EXPANDERS(expand_words_)},
+    .panel = {PANELS, WIDE_PANELS},
     .direct = DIRECT(),
+    .factors = {[FORMAT_Q4_K] = factors_q4_k, [FORMAT_Q5_K] = factors_q5_k},
+    .factored = {[FORMAT_Q4_K] = factored_q4_k, [FORMAT_Q5_K] = factored_q5_k},
     .wide = DIRECT(wide_),
     .floats =
         {

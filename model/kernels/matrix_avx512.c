@@ -464,9 +464,10 @@ static double peak(int rounds)
 
 const struct matrix_ops matrix_ops_avx512 = {
     .tile = {[ACT_INT8] = MOST8, [ACT_INT16] = 4, [ACT_TILED] = 12},
-    .direct_tiles = INT_MAX,
+    .direct_tiles = {[0 ... VALUES_TABLE] = INT_MAX},
+    .factored_tiles = 4,
     .act_row = {act_row8_avx512, act_row16_avx512},
-    .expand = EXPANDERS,
+    .expand = {EXPANDERS(expand_), EXPANDERS(expand_)},
     .panel = {PANELS(panel_plain, panel_min, panel_half, panel_half_min),
               PANELS(wide_plain, wide_min, wide_half, wide_half_min)},
     .direct = DIRECT(direct_),

@@ -21,7 +21,8 @@
  * Float weights are [k][16 rows].
  *
  * A panel is a piece of the same matrix taken apart: 8 vectors of bytes per block, and floats for
- * scales, PANEL_SCALES arrays of 16 per block. It lives in a worker's scratch. */
+ * scales, PANEL_SCALES arrays of 16 per block. It lives in a worker's scratch. A level may have
+ * panels of words, of twice the bytes, in an order of its own. */
 
 enum { QUADS = 8, QUAD_BYTES = 64, PANEL_VALUES = QUADS * QUAD_BYTES };
 

@@ -352,9 +352,9 @@ INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8
 
 const struct matrix_ops matrix_ops_neon = {
     .tile = {[ACT_INT8] = 4, [ACT_INT16] = 4, [ACT_TILED] = 6},
-    .direct_tiles = 2, /* not timed */
+    .direct_tiles = {[0 ... VALUES_TABLE] = 2}, /* not timed */
     .act_row = {act_row8_neon, act_row16_neon},
-    .expand = EXPANDERS,
+    .expand = {EXPANDERS(expand_), EXPANDERS(expand_)},
     .panel = {PANELS(), PANELS(wide_)},
     .direct =
         {

@@ -1,6 +1,7 @@
 #include "testlib.h"
 
 #include "formats/codec.h"
+#include "kernels/ops.h"
 #include "matrix.h"
 #include "mem.h"
 
@@ -241,6 +242,8 @@ static int random_cols(enum format_id format, uint64_t *seed)
 {
     int block = format_infos[format].block_values;
     uint64_t r = test_random(seed);
+    if (block > 1 && (r >> 32) % 16 == 0)
+        return 32 * PANEL_BLOCKS + block; /* more than one panel */
     if (block == 256)
         return 256 * (int)(1 + r % 5);
     if (block == 32)

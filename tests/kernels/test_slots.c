@@ -22,8 +22,9 @@ enum {
 _Static_assert(sizeof(struct attn_ops) == ATTN_SLOTS * sizeof(slot_fn *), "compare it, count it");
 _Static_assert(sizeof(struct vec_ops) == VEC_SLOTS * sizeof(slot_fn *), "compare it, count it");
 _Static_assert(sizeof(struct pick_ops) == PICK_SLOTS * sizeof(slot_fn *), "compare it, count it");
-_Static_assert(sizeof(struct matrix_ops) ==
-                   4 * sizeof(int) + (3 + 8 * FORMAT_COUNT) * sizeof(slot_fn *),
+_Static_assert(sizeof(struct matrix_ops) == (3 + VALUES_TABLE + 2) * sizeof(int) +
+                                                sizeof(void *) /* a bool */ +
+                                                (3 + 9 * FORMAT_COUNT) * sizeof(slot_fn *),
                "check it below, count it"); /* `peak` only measures */
 
 static void no_slot_is_empty(void **state)
@@ -45,7 +46,7 @@ static void no_slot_is_empty(void **state)
 
 /* ---- matrices ---- */
 
-enum { ROWS = 2 * MATRIX_GROUP - 3, COLS = 32 * PANEL_BLOCKS, MOST_BYTES = ROWS * COLS * 4 };
+enum { BLOCKS = 16, ROWS = 2 * MATRIX_GROUP - 3, COLS = 32 * BLOCKS, MOST_BYTES = ROWS * COLS * 4 };
 
 struct bench {
     enum format_id format;
@@ -104,8 +105,8 @@ static void run_core(struct bench *b, core_fn *core, expand_fn *expand)
     prepare(b, b->how, &m, &act);
     bool exact = matrix_act_kind(b->format, b->how) == ACT_TILED;
     size_t scales = exact ? 0 : scales_plane_bytes(codecs[b->format]->scales, COLS / 32);
-    uint8_t *values = buffer((size_t)2 * PANEL_BLOCKS * PANEL_VALUES);
-    float *factors = buffer((size_t)2 * PANEL_BLOCKS * 5 * MATRIX_GROUP * sizeof *factors);
+    uint8_t *values = buffer((size_t)4 * BLOCKS * PANEL_VALUES);
+    float *factors = buffer((size_t)2 * BLOCKS * 5 * MATRIX_GROUP * sizeof *factors);
     factors_fn *make = expand ? NULL : matrix_ops(b->how.isa)->factors[b->format];
     struct core c = {.act = act, .out = b->found, .out_stride = ROWS, .rows = ROWS};
     c.blocks = exact ? COLS : COLS / 32;
@@ -113,13 +114,13 @@ static void run_core(struct bench *b, core_fn *core, expand_fn *expand)
         const uint8_t *group = m.packed + (size_t)g * m.group_bytes;
         c.scales[g] = group;
         c.values[g] = group + scales;
-        float *f = factors + (size_t)g * PANEL_BLOCKS * 5 * MATRIX_GROUP;
+        float *f = factors + (size_t)g * BLOCKS * 5 * MATRIX_GROUP;
         c.factors[g] = f;
         if (make)
             make(group, COLS / 32, f);
         if (!expand)
             continue;
-        uint8_t *v = values + (size_t)g * PANEL_BLOCKS * PANEL_VALUES;
+        uint8_t *v = values + (size_t)g * 2 * BLOCKS * PANEL_VALUES;
         expand(group, COLS / 32, 0, COLS / 32, v, f);
         c.values[g] = v;
         c.scales[g] = (const uint8_t *)f;
@@ -181,13 +182,14 @@ static void check_format(struct bench *b, enum format_id f, enum isa level)
         check_cores(b, ops->floats[f], NULL, "float");
         return;
     }
-    assert_non_null(ops->expand[f]);
-    check_cores(b, ops->panel[0][f], ops->expand[f], "panel");
+    assert_non_null(ops->expand[0][f]);
+    assert_non_null(ops->expand[1][f]);
+    check_cores(b, ops->panel[0][f], ops->expand[0][f], "panel");
     if (ops->direct[f])
         check_cores(b, ops->direct[f], NULL, "direct");
     check_factored(b);
     b->how.mode = MATRIX_INT16;
-    check_cores(b, ops->panel[1][f], ops->expand[f], "wide panel");
+    check_cores(b, ops->panel[1][f], ops->expand[1][f], "wide panel");
     if (ops->wide[f])
         check_cores(b, ops->wide[f], NULL, "wide direct");
 }
