@@ -45,3 +45,16 @@ PACKED_FORMATS(EXPAND, expand_, )
         [FORMAT_IQ4_XS] = prefix##iq4_xs, [FORMAT_MXFP4] = prefix##mxfp4,                          \
         [FORMAT_TQ1_0] = prefix##tq, [FORMAT_TQ2_0] = prefix##tq,                                  \
     }
+
+/* For matrix_ops.factors and .factored, at a level with a make_factors() and a core(). What follows
+ * goes into the shape of the kernel of a whole tile. */
+#define FACTORED(name, scales_, flavour_, ...)                                                     \
+    static void factors_##name(const uint8_t *group, int blocks, float *out)                       \
+    {                                                                                              \
+        make_factors(group, blocks, out, scales_, flavour_);                                       \
+    }                                                                                              \
+    static void factored_##name(const struct core *c)                                              \
+    {                                                                                              \
+        core(c, (struct shape){                                                                    \
+                    .factored = true, .scales = scales_, .flavour = flavour_, __VA_ARGS__});       \
+    }

@@ -541,23 +541,8 @@ INLINE void make_factors(const uint8_t *group, int blocks, float *out, enum scal
         }
 }
 
-#define FACTORED(name, steps_, values_, scales_, flavour_, bias_)                                  \
-    static void factors_##name(const uint8_t *group, int blocks, float *out)                       \
-    {                                                                                              \
-        make_factors(group, blocks, out, scales_, flavour_);                                       \
-    }                                                                                              \
-    static void factored_##name(const struct core *c)                                              \
-    {                                                                                              \
-        core(c, (struct shape){.factored = true,                                                   \
-                               .steps = steps_,                                                    \
-                               .values = values_,                                                  \
-                               .scales = scales_,                                                  \
-                               .flavour = flavour_,                                                \
-                               .bias = bias_,                                                      \
-                               .tokens = TILE});                                                   \
-    }
-FACTORED(q4_k, 8, VALUES_4, SCALES_K_MIN, FLAVOUR_MIN, 0)
-FACTORED(q5_k, 4, VALUES_5, SCALES_K_MIN, FLAVOUR_MIN, 0)
+FACTORED(q4_k, SCALES_K_MIN, FLAVOUR_MIN, .values = VALUES_4, .steps = 8, .tokens = TILE)
+FACTORED(q5_k, SCALES_K_MIN, FLAVOUR_MIN, .values = VALUES_5, .steps = 4, .tokens = TILE)
 
 /* ---- the table ---- */
 

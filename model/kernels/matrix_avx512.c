@@ -406,25 +406,9 @@ INLINE void make_factors(const uint8_t *group, int blocks, float *out, enum scal
     }
 }
 
-#define FACTORED(name, values_, scales_, flavour_, bias_, table_)                                  \
-    static void factors_##name(const uint8_t *group, int blocks, float *out)                       \
-    {                                                                                              \
-        make_factors(group, blocks, out, scales_, flavour_);                                       \
-    }                                                                                              \
-    static void factored_##name(const struct core *c)                                              \
-    {                                                                                              \
-        core(c, (struct shape){.factored = true,                                                   \
-                               .values = values_,                                                  \
-                               .scales = scales_,                                                  \
-                               .flavour = flavour_,                                                \
-                               .bias = bias_,                                                      \
-                               .table = table_,                                                    \
-                               .groups = 1,                                                        \
-                               .tokens = MOST8});                                                  \
-    }
 /* Those whose scales take most work. */
-FACTORED(q4_k, VALUES_4, SCALES_K_MIN, FLAVOUR_MIN, 0, NULL)
-FACTORED(q5_k, VALUES_5, SCALES_K_MIN, FLAVOUR_MIN, 0, NULL)
+FACTORED(q4_k, SCALES_K_MIN, FLAVOUR_MIN, .values = VALUES_4, .groups = 1, .tokens = MOST8)
+FACTORED(q5_k, SCALES_K_MIN, FLAVOUR_MIN, .values = VALUES_5, .groups = 1, .tokens = MOST8)
 
 /* ---- the ceiling ---- */
 
