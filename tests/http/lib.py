@@ -17,6 +17,13 @@ PROGRAM = sys.argv[1] if len(sys.argv) > 1 else None
 ONLY = sys.argv[2:]
 
 
+def sanitized():
+    """Sanitizers have a heap of their own and several times the memory and of the time."""
+    with open(PROGRAM, "rb") as f:
+        text = f.read()
+    return b"__asan_init" in text or b"__tsan_init" in text
+
+
 class Server:
     def __init__(self, *settings, wrap=(), env=None):
         self.lines = []

@@ -7,10 +7,11 @@ import tempfile
 import threading
 import time
 
-from lib import Neighbours, SLOW, Skip, completion, main, stream
+from lib import Neighbours, SLOW, Skip, completion, main, sanitized, stream
 from program import MODEL, Program, tiny
 
 GEMMA = os.environ.get("ROPEWALK_TEST_GEMMA", "")
+CACHED_TOKENS, LONG_TOKENS = (1000, 1500) if sanitized() else (4000, 7000)
 LONG = ("--ctx", "8192")
 
 
@@ -247,18 +248,19 @@ def first_token(server, prompt, **more):
         return time.monotonic() - began
 
 
-def test_a_cached_prefix_of_4000_tokens_takes_hardly_any_time():
+def test_a_long_cached_prefix_takes_hardly_any_time():
     if not MODEL:
         raise Skip("no model")
     for model in [MODEL] + ([GEMMA] if GEMMA else []):
         with Program(model, "--ctx", "8192", "--memory", "900m") as server:
             first_token(server, ids(64, 9), max_tokens=4)
             others = Neighbours(server.process.pid)
-            cold = first_token(server, branch(4000, 4016, 1), max_tokens=1)
-            warm = min(first_token(server, branch(4000, 4016, i), max_tokens=1) for i in range(2, 7))
+            cold = first_token(server, branch(CACHED_TOKENS, CACHED_TOKENS + 16, 1), max_tokens=1)
+            warm = min(first_token(server, branch(CACHED_TOKENS, CACHED_TOKENS + 16, i), max_tokens=1)
+                       for i in range(2, 7))
             print(f"    {os.path.basename(model)}: first token after {cold:.2f} s cold, {warm * 1e3:.0f} ms cached: "
                   f"{100 * warm / cold:.2f} %")
-            assert warm <= (0.02 if others.few() else 0.1) * cold, (warm, cold)
+            assert warm <= (0.02 if others.few() and not sanitized() else 0.1) * cold, (warm, cold)
 
 
 def test_a_long_prompt_slows_a_stream_and_does_not_stop_it():
@@ -266,7 +268,7 @@ def test_a_long_prompt_slows_a_stream_and_does_not_stop_it():
         raise Skip("no model")
     target = 0.1 * SLOW
     with Program(MODEL, "--ctx", "8192", "--memory", "900m", "--itl-target-ms", str(1000 * target)) as server:
-        alone = first_token(server, branch(1, 7000, 1), max_tokens=1)
+        alone = first_token(server, branch(1, LONG_TOKENS, 1), max_tokens=1)
         gaps, done = [], threading.Event()
 
         def run():
@@ -285,7 +287,7 @@ def test_a_long_prompt_slows_a_stream_and_does_not_stop_it():
         while len(gaps) < 20:
             time.sleep(0.01)
         before, first, others = max(gaps[2:]), len(gaps), Neighbours(server.process.pid)
-        beside = first_token(server, branch(1, 7000, 2), max_tokens=1)
+        beside = first_token(server, branch(1, LONG_TOKENS, 2), max_tokens=1)
         worst = max(gaps[first:])
         done.set()
         thread.join()

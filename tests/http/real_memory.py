@@ -16,7 +16,7 @@ import threading
 import time
 
 import lib
-from lib import SLOW, completion, main, wait_until
+from lib import SLOW, completion, main, sanitized, wait_until
 from program import MODEL, Program, tiny
 
 MIB = 1 << 20
@@ -28,13 +28,6 @@ def plan(model, *settings):
     out = subprocess.run([lib.PROGRAM, "plan", model, "--threads", "2", "--json", *settings],
                          capture_output=True, check=True)
     return json.loads(out.stdout)
-
-
-def sanitized():
-    """Sanitizers have a heap of their own and several times the memory."""
-    with open(lib.PROGRAM, "rb") as f:
-        text = f.read()
-    return b"__asan_init" in text or b"__tsan_init" in text
 
 
 def status(pid, field):
