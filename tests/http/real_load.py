@@ -6,7 +6,7 @@ import resource
 import selectors
 import time
 
-from lib import completion, Events, main, Neighbours, sanitized, SLOW, stream, text_of, wait_until
+from lib import SLOW, Events, Neighbours, completion, main, sanitized, stream, text_of, wait_until
 from program import MODEL, Program, tiny
 
 SHORT = bool(os.environ.get("ROPEWALK_TEST_SHORT"))
