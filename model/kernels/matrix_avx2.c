@@ -5,11 +5,11 @@
  *
  *   unsigned bytes  pairs of weights times signed activations are added in 16 bits as long as that
  *                   cannot overflow (a whole block of 4-bit weights), then in 32
- *   signed bytes    |w| times the activation with w's sign, for few tokens
+ *   signed bytes    |w| times the activation with w's sign
  *   words           activations of 16 bits, whose two planes make one word, times weights widened
  *                   to words in a panel */
 
-/* Keeps the compiler from reassociating sums of 16 bits, which makes it spill. */
+/* Keeps the compiler from reassociating sums, which makes it spill. */
 #define PIN(v) __asm__("" : "+x"(v))
 
 /* Keeps it from picking words out of vectors in registers: a load that repeats one is cheaper. */
