@@ -342,5 +342,5 @@ CONVERT(to_bf16)
 
 void attn_ops_avx2(struct attn_ops *ops)
 {
-    fill_ops(ops);
+    *ops = (struct attn_ops)ATTN_OPS;
 }

@@ -330,5 +330,5 @@ static void to_bf16(const float *x, uint16_t *out, int n)
 
 void attn_ops_avx512(struct attn_ops *ops)
 {
-    fill_ops(ops);
+    *ops = (struct attn_ops)ATTN_OPS;
 }

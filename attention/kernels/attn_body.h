@@ -1,7 +1,7 @@
-/* The loops around a level's kernels, the same for all of them: rows are taken in parts, each type
- * of keys and values has its instance, and the table is filled. Included at the end of a level's
- * file, which has defined score_rows, mix_rows, the most rows that these take (SCORE_ROWS and
- * MIX_ROWS, up to 8), and the slots that do not depend on the type. */
+/* The loops around a level's kernels, the same for all of them: rows are taken in parts, and each
+ * type of keys and values has its instance. Included at the end of a level's file, which has
+ * defined score_rows, mix_rows and the most rows that these take (SCORE_ROWS and MIX_ROWS, up to
+ * 8). */
 
 #define ROWS_UP_TO_8(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 
@@ -59,19 +59,3 @@ TYPE(f16, KV_F16)
 TYPE(bf16, KV_BF16)
 TYPE(f32, KV_F32)
 TYPE(q8_0, KV_Q8_0)
-
-static void fill_ops(struct attn_ops *ops)
-{
-    *ops = (struct attn_ops){
-        .scores = {[KV_F16] = scores_f16,
-                   [KV_BF16] = scores_bf16,
-                   [KV_F32] = scores_f32,
-                   [KV_Q8_0] = scores_q8_0},
-        .mix = {[KV_F16] = mix_f16, [KV_BF16] = mix_bf16, [KV_F32] = mix_f32, [KV_Q8_0] = mix_q8_0},
-        .softmax = softmax,
-        .merge = merge,
-        .exp = exp_all,
-        .to_f16 = to_f16,
-        .to_bf16 = to_bf16,
-    };
-}

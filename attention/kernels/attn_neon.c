@@ -341,5 +341,5 @@ CONVERT(to_bf16)
 
 void attn_ops_neon(struct attn_ops *ops)
 {
-    fill_ops(ops);
+    *ops = (struct attn_ops)ATTN_OPS;
 }

@@ -65,6 +65,18 @@ struct attn_ops {
     void (*to_bf16)(const float *x, uint16_t *out, int n);
 };
 
+/* The table of a level's file, which names its functions like this. */
+#define ATTN_OPS                                                                                   \
+    {                                                                                              \
+        .scores = {[KV_F16] = scores_f16,                                                          \
+                   [KV_BF16] = scores_bf16,                                                        \
+                   [KV_F32] = scores_f32,                                                          \
+                   [KV_Q8_0] = scores_q8_0},                                                       \
+        .mix =                                                                                     \
+            {[KV_F16] = mix_f16, [KV_BF16] = mix_bf16, [KV_F32] = mix_f32, [KV_Q8_0] = mix_q8_0},  \
+        .softmax = softmax, .merge = merge, .exp = exp_all, .to_f16 = to_f16, .to_bf16 = to_bf16,  \
+    }
+
 /* Fills all slots, each with the best there is up to `most` (at most cpu_isa()). */
 void attn_ops_fill(struct attn_ops *ops, enum isa most);
 /* The table in force. */

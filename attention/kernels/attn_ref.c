@@ -175,16 +175,5 @@ static void to_bf16(const float *x, uint16_t *out, int n)
 
 void attn_ops_c(struct attn_ops *ops)
 {
-    *ops = (struct attn_ops){
-        .scores = {[KV_F16] = scores_f16,
-                   [KV_BF16] = scores_bf16,
-                   [KV_F32] = scores_f32,
-                   [KV_Q8_0] = scores_q8_0},
-        .mix = {[KV_F16] = mix_f16, [KV_BF16] = mix_bf16, [KV_F32] = mix_f32, [KV_Q8_0] = mix_q8_0},
-        .softmax = softmax,
-        .merge = merge,
-        .exp = exp_all,
-        .to_f16 = to_f16,
-        .to_bf16 = to_bf16,
-    };
+    *ops = (struct attn_ops)ATTN_OPS;
 }
