@@ -35,20 +35,21 @@ static void norm_row(const struct forward *f, const struct norm *n, const float 
         f->vec->layer_norm(out, x, n->weight, n->bias, p->width, p->eps);
 }
 
+/* from[t * stride]: the range's first value of token t. */
 static void pack_range(const struct forward *f, const struct packed *to, const float *from,
-                       const struct act_range *range)
+                       size_t stride, const struct act_range *range)
 {
     for (int kind = 0; kind < ACT_KINDS; kind++) {
         struct act_shape s = {(enum act_kind)kind, f->p->how.isa, to->cols, f->tokens};
         if (to->needed[kind])
-            act_pack_range(&s, to->act[kind], from, (size_t)to->cols, range);
+            act_pack_range(&s, to->act[kind], from, stride, range);
     }
 }
 
 static void pack_tokens(const struct forward *f, const struct packed *to, const float *from, int t0,
                         int t1)
 {
-    pack_range(f, to, from, &(struct act_range){t0, t1, 0, to->cols});
+    pack_range(f, to, from, (size_t)to->cols, &(struct act_range){t0, t1, 0, to->cols});
 }
 
 /* values: of a token, times what is done with each (a norm: 1). Few tokens are done by the caller
@@ -154,8 +155,16 @@ static void pack_mixed(void *arg, int worker, int64_t first, int64_t last)
 
 struct product {
     const struct linear *linear;
-    float *out; /* [tokens][rows] */
+    float *out; /* out[token * stride + row - row0] */
+    size_t stride;
+    int row0;
 };
+
+/* All rows: out is [tokens][rows]. */
+static struct product product_of(const struct linear *l, float *out)
+{
+    return (struct product){l, out, (size_t)l->matrix.rows, 0};
+}
 
 struct product_phase {
     struct forward *f;
@@ -170,10 +179,9 @@ struct rows {
 
 static void add_bias(const struct product *pr, int tokens, struct rows rows)
 {
-    size_t stride = (size_t)pr->linear->matrix.rows;
     for (int t = 0; t < tokens; t++)
         for (int r = rows.first; r < rows.last; r++)
-            pr->out[(size_t)t * stride + (size_t)r] += pr->linear->bias[r];
+            pr->out[(size_t)t * pr->stride + (size_t)(r - pr->row0)] += pr->linear->bias[r];
 }
 
 static void multiply_rows(const struct forward *f, int worker, const struct packed *from,
@@ -184,7 +192,8 @@ static void multiply_rows(const struct forward *f, int worker, const struct pack
         .act = from->act[matrix_act_kind(m->format, m->how)],
         .tokens = f->tokens,
         .out = pr->out,
-        .out_stride = (size_t)m->rows,
+        .out_stride = pr->stride,
+        .out_row = pr->row0,
         .scratch = f->worker_scratch + (size_t)worker * f->worker_bytes,
     };
     matrix_mul(m, &job, rows.first, rows.last);
@@ -244,30 +253,36 @@ struct gate_phase {
     int chunk;
 };
 
-/* gate = activation(gate) * up, packed */
-static void activate_rows(const struct forward *f, struct rows rows)
+/* gate = activation(gate) * up, packed: a few tokens at a time, which stay in the nearest cache. */
+static void activate_rows(const struct forward *f, const struct product *gate, const float *up,
+                          struct rows rows)
 {
-    const struct plan *p = f->p;
-    void (*const activate)(float *, const float *, int) = p->arch->activation == ACTIVATION_SILU
+    void (*const activate)(float *, const float *, int) = f->p->arch->activation == ACTIVATION_SILU
                                                               ? f->vec->silu_mul
                                                               : f->vec->gelu_mul;
-    for (size_t t = 0; t < (size_t)f->tokens; t++) {
-        size_t at = t * (size_t)p->ffn + (size_t)rows.first;
-        activate(f->gate + at, f->up + at, rows.last - rows.first);
+    for (int t0 = 0, t1; t0 < f->tokens; t0 = t1) {
+        t1 = t0 + MOST_TOKENS < f->tokens ? t0 + MOST_TOKENS : f->tokens;
+        for (size_t t = (size_t)t0; t < (size_t)t1; t++)
+            activate(gate->out + t * gate->stride, up + t * gate->stride, rows.last - rows.first);
+        pack_range(f, &f->wide, gate->out, gate->stride,
+                   &(struct act_range){t0, t1, rows.first, rows.last});
     }
-    pack_range(f, &f->wide, f->gate, &(struct act_range){0, f->tokens, rows.first, rows.last});
 }
 
+/* What the two matrices say stays with the worker: its memory is small enough for a cache. */
 static void gate_chunks(void *arg, int worker, int64_t first, int64_t last)
 {
     const struct gate_phase *ph = arg;
     struct forward *f = ph->f;
-    const struct product gate = {&ph->layer->gate, f->gate}, up = {&ph->layer->up, f->up};
+    float *at = (float *)(f->worker_scratch + (size_t)worker * f->worker_bytes + f->matrix_bytes);
+    struct product gate = {&ph->layer->gate, at, (size_t)ph->chunk, 0};
+    struct product up = {&ph->layer->up, at + f->tokens * ph->chunk, (size_t)ph->chunk, 0};
     for (int64_t i = first; i < last; i++) {
         struct rows rows = chunk_rows(&ph->layer->gate.matrix, take_chunk(f, worker), ph->chunk);
+        gate.row0 = up.row0 = rows.first;
         multiply_rows(f, worker, &f->in, &gate, rows);
         multiply_rows(f, worker, &f->in, &up, rows);
-        activate_rows(f, rows);
+        activate_rows(f, &gate, up.out, rows);
     }
 }
 
@@ -337,7 +352,8 @@ static void keep_wanted(struct forward *f, const struct layer *l)
 static void project(struct forward *f, const struct layer *l)
 {
     const struct attn_shape *a = &l->attn;
-    const struct product qkv[] = {{&l->q, f->q}, {&l->k, f->k}, {&l->v, f->v}};
+    const struct product qkv[] = {product_of(&l->q, f->q), product_of(&l->k, f->k),
+                                  product_of(&l->v, f->v)};
     struct token_phase ph = {.layer = l};
     multiply(f, &f->in, qkv, 3);
     run_tokens(f, store_tokens, &ph, 2.0 * (a->heads + a->kv_heads) * a->key_size);
@@ -345,7 +361,7 @@ static void project(struct forward *f, const struct layer *l)
 
 static void mix(struct forward *f, const struct layer *l)
 {
-    const struct product out = {&l->o, f->y};
+    const struct product out = product_of(&l->o, f->y);
     struct token_phase ph = {.layer = l};
     run_attention(f, l);
     run_tokens(f, pack_mixed, &ph, 0.3 * f->mid.cols);
@@ -354,7 +370,7 @@ static void mix(struct forward *f, const struct layer *l)
 
 static void ffn_half(struct forward *f, const struct layer *l)
 {
-    const struct product down = {&l->down, f->y};
+    const struct product down = product_of(&l->down, f->y);
     multiply_gate(f, l);
     multiply(f, &f->wide, &down, 1);
 }
@@ -417,7 +433,7 @@ int forward_step(struct forward *f, const struct batch *batch)
 void forward_logits(struct forward *f, const int *rows, int n, float *out)
 {
     const struct plan *p = f->p;
-    const struct product head = {&p->output, out};
+    const struct product head = product_of(&p->output, out);
     assert(n <= MODEL_LOGIT_ROWS);
     for (int i = 0; i < n; i++)
         norm_row(f, &p->output_norm, f->x + (size_t)f->kept[rows[i]] * (size_t)p->width,

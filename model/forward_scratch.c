@@ -76,6 +76,16 @@ static size_t matrix_scratch(const struct plan *p)
     return mem_round_up(bytes, MEM_LINE);
 }
 
+/* Rows of gate and up that a worker takes at a time, of all tokens. */
+static size_t gate_scratch(const struct forward *f)
+{
+    size_t floats = 0;
+    for (int i = 0; i < f->p->face.layers; i++)
+        floats = most_bytes(
+            floats, matrix_chunk_values(&f->p->layers[i].gate.matrix, f->most_tokens, f->threads));
+    return mem_round_up(2 * floats * sizeof(float), MEM_LINE);
+}
+
 static size_t attn_scratch(const struct forward *f)
 {
     size_t bytes = 0;
@@ -96,15 +106,14 @@ static void place_all(struct forward *f, struct layout *l)
     f->v = place_rows(l, n, p->face.kv_heads * p->face.value_size);
     f->mixed = place_rows(l, n, p->face.heads * p->face.value_size);
     f->y = place_rows(l, n, p->width);
-    f->gate = place_rows(l, n, p->ffn);
-    f->up = place_rows(l, n, p->ffn);
     for (int i = 0; i < p->n_ropes; i++)
         f->tables[i] = place_rows(l, n, p->ropes[0][i].dims);
     place_packed(l, f, &f->in);
     place_packed(l, f, &f->mid);
     place_packed(l, f, &f->wide);
     f->attn_scratch = place(l, attn_scratch(f));
-    f->worker_bytes = matrix_scratch(p);
+    f->matrix_bytes = matrix_scratch(p);
+    f->worker_bytes = f->matrix_bytes + gate_scratch(f);
     f->worker_scratch = place(l, f->worker_bytes * (size_t)f->threads);
     f->spans = place(l, (size_t)n * sizeof *f->spans);
     f->rows = place(l, (size_t)n * sizeof *f->rows);

@@ -26,14 +26,14 @@ struct forward {
     float *x;      /* the residual stream, width */
     float *normed; /* width */
     float *q, *k, *v;
-    float *mixed; /* heads * value_size */
-    float *y;     /* output of o or down, width */
-    float *gate, *up;
+    float *mixed;                /* heads * value_size */
+    float *y;                    /* output of o or down, width */
     float *tables[MOST_ROPES];   /* cos and sin of each token, dims */
     struct packed in, mid, wide; /* width; heads * value_size; ffn */
     void *attn_scratch;
+    /* One per worker: what matrix_mul wants, then rows of gate and up. */
     char *worker_scratch;
-    size_t worker_bytes;
+    size_t worker_bytes, matrix_bytes;
     struct attn_span *spans; /* [most_tokens] */
     struct row *rows;        /* [most_tokens] */
     int *kept;               /* [most_tokens]: see keep_wanted */

@@ -150,7 +150,7 @@ static void pack_plain(const struct act_shape *s, float *dst, const float *x, si
 {
     size_t bytes = (size_t)(r->k1 - r->k0) * sizeof *dst;
     for (int t = r->t0; t < r->t1; t++)
-        memcpy(dst + (size_t)t * (size_t)s->cols + r->k0, x + (size_t)t * stride + r->k0, bytes);
+        memcpy(dst + (size_t)t * (size_t)s->cols + r->k0, x + (size_t)t * stride, bytes);
 }
 
 void act_pack_range(const struct act_shape *s, void *dst, const float *x, size_t stride,
@@ -167,7 +167,7 @@ void act_pack_range(const struct act_shape *s, void *dst, const float *x, size_t
         int width = min_int(most, s->tokens - first); /* the last tile may have fewer */
         n = min_int(width - at, r->t1 - t);
         struct tile_part p = {
-            x + (size_t)t * stride + r->k0, stride, (size_t)width, (size_t)n, r->k0, r->k1};
+            x + (size_t)t * stride, stride, (size_t)width, (size_t)n, r->k0, r->k1};
         if (s->kind == ACT_TILED)
             tile_floats((float *)dst + (size_t)first * cols + at, &p);
         else
@@ -183,11 +183,22 @@ void act_pack(const struct act_shape *s, void *dst, const float *x, size_t strid
 
 /* ---- the product ---- */
 
+/* With more tokens than these the weights are no longer what a chunk waits for. */
+enum { FEW_TOKENS = 16 };
+
 int matrix_chunk(const struct matrix *m, int tokens, int threads)
 {
     int share = m->rows / (threads * 4) / (2 * MATRIX_GROUP) * (2 * MATRIX_GROUP);
-    int most = tokens > 16 ? 64 : 256; /* what is fetched past the end is waste: 8 KB or more */
+    int most = tokens > FEW_TOKENS ? 64 : 256; /* what is fetched past the end is waste: 8 KB */
     return min_int(share < 2 * MATRIX_GROUP ? 2 * MATRIX_GROUP : share, most);
+}
+
+size_t matrix_chunk_values(const struct matrix *m, int tokens, int threads)
+{
+    int few = min_int(tokens, FEW_TOKENS);
+    size_t of_few = (size_t)few * (size_t)matrix_chunk(m, few, threads);
+    size_t of_all = (size_t)tokens * (size_t)matrix_chunk(m, tokens, threads);
+    return of_few > of_all ? of_few : of_all;
 }
 
 static size_t panel_values_bytes(void)
@@ -214,6 +225,11 @@ size_t matrix_scratch_bytes(enum format_id format, int cols, struct matrix_how h
     return panel > factors ? panel : factors;
 }
 
+static float *results(const struct matrix_job *job, int t, int row)
+{
+    return job->out + (size_t)t * job->out_stride + (row - job->out_row);
+}
+
 static void blas_mul(const struct matrix *m, const struct matrix_job *job, int row0, int row1)
 {
     float *panel = job->scratch;
@@ -222,7 +238,7 @@ static void blas_mul(const struct matrix *m, const struct matrix_job *job, int r
         for (int r = 0; r < n; r++)
             matrix_row(m, row + r, panel + (size_t)r * (size_t)m->cols);
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, job->tokens, n, m->cols, 1, job->act,
-                    m->cols, panel, m->cols, 0, job->out + row, (int)job->out_stride);
+                    m->cols, panel, m->cols, 0, results(job, 0, row), (int)job->out_stride);
     }
 }
 
@@ -248,7 +264,7 @@ static const uint8_t *group_at(const struct matrix *m, int row)
 static void fetch_results(const struct pass *p, int t, int row)
 {
     for (int end = min_int(t + p->width, p->job->tokens); t < end; t++) {
-        const float *at = p->job->out + (size_t)t * p->job->out_stride + row;
+        const float *at = results(p->job, t, row);
         __builtin_prefetch(at, 1);
         __builtin_prefetch(at + MATRIX_GROUP, 1);
     }
@@ -263,7 +279,7 @@ static void run_tiles(const struct pass *p, struct core *c, int row, int first, 
         int w = min_int(p->width, p->job->tokens - t);
         c->act = (const uint8_t *)p->job->act +
                  ((size_t)t * (size_t)total + (size_t)first * (size_t)w) * p->k_bytes;
-        c->out = p->job->out + (size_t)t * p->job->out_stride + row;
+        c->out = results(p->job, t, row);
         c->more = first > 0;
         c->ahead = t + w == p->job->tokens ? ahead : 0;
         core_fn *core = p->whole && w == p->width ? p->whole : p->cores[w];

@@ -95,9 +95,9 @@ size_t act_bytes(const struct act_shape *s);
 struct act_range {
     int t0, t1, k0, k1;
 };
-/* Rounds and arranges a range of x[t * stride + k] into dst (aligned to MEM_LINE). Ranges may be
- * packed by several threads at once. A token with a number that is not finite gives results that
- * are not numbers. */
+/* Rounds and arranges the range's values, x[t * stride + k - k0], into dst (aligned to MEM_LINE).
+ * Ranges may be packed by several threads at once. A token with a number that is not finite gives
+ * results that are not numbers. */
 void act_pack_range(const struct act_shape *s, void *dst, const float *x, size_t stride,
                     const struct act_range *range);
 /* All values of tokens [t0, t1). */
@@ -108,13 +108,16 @@ void act_pack(const struct act_shape *s, void *dst, const float *x, size_t strid
 struct matrix_job {
     const void *act; /* packed with matrix_act_shape(m, tokens) */
     int tokens;
-    float *out; /* out[t * out_stride + r] */
+    float *out; /* out[t * out_stride + r - out_row] */
     size_t out_stride;
+    int out_row;
     void *scratch; /* matrix_scratch_bytes, aligned to MEM_LINE, one per worker */
 };
 
 /* Rows that one call should do at a time, for the pool: a multiple of MATRIX_GROUP. */
 int matrix_chunk(const struct matrix *m, int tokens, int threads);
+/* Most results of a chunk, of all tokens, with 1 to `tokens` of them. */
+size_t matrix_chunk_values(const struct matrix *m, int tokens, int threads);
 /* Enough for any number of tokens and rows. */
 size_t matrix_scratch_bytes(enum format_id format, int cols, struct matrix_how how);
 /* Writes rows [row0, row1) of every token; same rule for row0 and row1 as in matrix_pack_rows.

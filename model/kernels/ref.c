@@ -129,7 +129,7 @@ static void mul_tile(const struct matrix *m, const struct matrix_job *job, int r
     struct act_shape s = matrix_act_shape(m, job->tokens);
     size_t record = act_record_bytes(s.kind), blocks = (size_t)m->cols / 32;
     for (int t = 0; t < w; t++) {
-        float *out = &job->out[(size_t)(t0 + t) * job->out_stride + (size_t)row];
+        float *out = &job->out[(size_t)(t0 + t) * job->out_stride + (size_t)(row - job->out_row)];
         if (s.kind == ACT_TILED)
             *out = dot_exact(m->cols, job->scratch,
                              (const float *)job->act + (size_t)t0 * (size_t)m->cols + t, w);
