@@ -575,9 +575,9 @@ static double peak(int rounds)
     __m256i sum[CHAINS], w = _mm256_set1_epi32(rounds), a = w;
     UNROLL for (int i = 0; i < CHAINS; i++) sum[i] = w;
     for (int n = 0; n < rounds; n++) {
-        PIN(a); /* else the product is made once */
         UNROLL for (int i = 0; i < CHAINS; i++)
         {
+            PIN(a); /* else one product serves all chains */
             sum[i] = _mm256_add_epi16(sum[i], _mm256_maddubs_epi16(w, a));
             PIN(sum[i]);
         }
