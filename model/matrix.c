@@ -189,7 +189,7 @@ enum { FEW_TOKENS = 16 };
 int matrix_chunk(const struct matrix *m, int tokens, int threads)
 {
     int share = m->rows / (threads * 4) / (2 * MATRIX_GROUP) * (2 * MATRIX_GROUP);
-    int most = tokens > FEW_TOKENS ? 64 : 256; /* what is fetched past the end is waste: 8 KB */
+    int most = tokens > FEW_TOKENS ? 32 : 256; /* what is fetched past the end is waste: 8 KB */
     return min_int(share < 2 * MATRIX_GROUP ? 2 * MATRIX_GROUP : share, most);
 }
 
