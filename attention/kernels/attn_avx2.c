@@ -202,22 +202,23 @@ INLINE __m256 tanh_any(__m256 x)
     return _mm256_or_ps(_mm256_andnot_ps(sign, y), _mm256_and_ps(sign, x));
 }
 
-/* Halving by exchange leaves the result in every lane; a + b = b + a, so it is the tree's. */
-#define HALVE(op, x)                                                                               \
-    x = op(x, _mm256_permute2f128_ps(x, x, 1));                                                    \
-    x = op(x, _mm256_shuffle_ps(x, x, 0x4e));                                                      \
-    x = op(x, _mm256_shuffle_ps(x, x, 0xb1));
+/* Lane i of the result: the tree of v[i]'s lanes. Eight trees at once take half the shuffles of
+ * one after the other, and do not wait for each other. */
+#define TREES(op, v)                                                                               \
+    PAIR_UP(op, PAIR_UP(op, HALVES(op, v[0], v[4]), HALVES(op, v[1], v[5]), 0x44, 0xee),           \
+            PAIR_UP(op, HALVES(op, v[2], v[6]), HALVES(op, v[3], v[7]), 0x44, 0xee), 0x88, 0xdd)
+#define HALVES(op, a, b)                                                                           \
+    op(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31))
+#define PAIR_UP(op, a, b, low, high) op(_mm256_shuffle_ps(a, b, low), _mm256_shuffle_ps(a, b, high))
 
-INLINE __m256 all_max(__m256 x)
+INLINE __m256 max_trees(const __m256 v[8])
 {
-    HALVE(_mm256_max_ps, x)
-    return x;
+    return TREES(_mm256_max_ps, v);
 }
 
-INLINE __m256 all_sum(__m256 x)
+INLINE __m256 sum_trees(const __m256 v[8])
 {
-    HALVE(_mm256_add_ps, x)
-    return x;
+    return TREES(_mm256_add_ps, v);
 }
 
 /* Lanes [first, last) of 8 from lane `from` on: all bits set. */
@@ -245,44 +246,65 @@ INLINE __m256 shape_scores(const struct attn_page *p, const struct attn_rows *r,
     return x;
 }
 
-/* The weights of row i; its new maximum into r->top, the old one less the new into *fall, and the
- * sum of the weights into *tree. */
-INLINE void softmax_row(const struct attn_page *p, const struct attn_rows *r, int i,
-                        const __m256 seen[4], float *fall, float *tree)
+static void shape_all(const struct attn_page *p, const struct attn_rows *r)
+{
+    float *at = r->weight;
+    for (int i = 0; i < r->n; i++)
+        for (int lane = 0; lane < ATTN_LANES; lane += 8, at += 8)
+            _mm256_storeu_ps(at, shape_scores(p, r, i, lane, _mm256_loadu_ps(at)));
+}
+
+/* What row i has seen, at most, in each of 8 lanes. */
+INLINE __m256 row_most(const struct attn_rows *r, int i, const __m256 seen[4])
+{
+    const float *at = r->weight + (size_t)i * ATTN_LANES;
+    __m256 lowest = _mm256_set1_ps(-INFINITY), most = lowest;
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; v++) {
+        __m256 x = _mm256_blendv_ps(lowest, _mm256_loadu_ps(at + 8 * v), seen[v]);
+        most = _mm256_max_ps(x, most);
+    }
+    return most;
+}
+
+/* The weights of row i, and the first two halvings of their sum. */
+INLINE __m256 row_weights(const struct attn_rows *r, int i, const float *top, const __m256 seen[4])
 {
     float *at = r->weight + (size_t)i * ATTN_LANES;
-    __m256 old = _mm256_broadcast_ss(r->top + i), top = old, x[4];
+    __m256 t = _mm256_broadcast_ss(top), x[4];
 #pragma GCC unroll 4
     for (int v = 0; v < 4; v++) {
-        x[v] = shape_scores(p, r, i, 8 * v, _mm256_loadu_ps(at + 8 * v));
-        top = _mm256_max_ps(_mm256_blendv_ps(_mm256_set1_ps(-INFINITY), x[v], seen[v]), top);
-    }
-    top = all_max(top);
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; v++) {
-        x[v] = _mm256_and_ps(exp_capped(_mm256_sub_ps(x[v], top)), seen[v]);
+        x[v] = exp_capped(_mm256_sub_ps(_mm256_loadu_ps(at + 8 * v), t));
+        x[v] = _mm256_and_ps(x[v], seen[v]);
         _mm256_storeu_ps(at + 8 * v, x[v]);
     }
-    __m256 sum = _mm256_add_ps(_mm256_add_ps(x[0], x[2]), _mm256_add_ps(x[1], x[3]));
-    *tree = _mm256_cvtss_f32(all_sum(sum));
-    *fall = _mm256_cvtss_f32(_mm256_sub_ps(old, top));
-    r->top[i] = _mm256_cvtss_f32(top);
+    return _mm256_add_ps(_mm256_add_ps(x[0], x[2]), _mm256_add_ps(x[1], x[3]));
 }
 
 static void softmax(const struct attn_page *p, const struct attn_rows *r)
 {
-    __m256 seen[4];
-    for (int v = 0; v < 4; v++)
-        seen[v] = _mm256_castsi256_ps(lanes_between(p->first, p->last, 8 * v));
+    __m256 seen[4], v[8];
+    for (int i = 0; i < 4; i++)
+        seen[i] = _mm256_castsi256_ps(lanes_between(p->first, p->last, 8 * i));
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        v[i] = _mm256_setzero_ps(); /* of rows that are not there */
+    if (p->cap > 0 || r->slope)
+        shape_all(p, r);
     for (int i = 0; i < r->n; i += 8) {
-        _Alignas(32) float fall[8] = {0}, tree[8] = {0};
+        _Alignas(32) float top[8];
         int n = r->n - i < 8 ? r->n - i : 8;
-        for (int k = 0; k < n; k++)
-            softmax_row(p, r, i + k, seen, &fall[k], &tree[k]);
         __m256i rows = lanes_between(0, n, 0);
-        __m256 rescale = exp_capped(_mm256_load_ps(fall));
+        __m256 old = _mm256_maskload_ps(r->top + i, rows);
+        for (int k = 0; k < n; k++)
+            v[k] = row_most(r, i + k, seen);
+        _mm256_store_ps(top, _mm256_max_ps(max_trees(v), old));
+        for (int k = 0; k < n; k++)
+            v[k] = row_weights(r, i + k, &top[k], seen);
+        __m256 rescale = exp_capped(_mm256_sub_ps(old, _mm256_load_ps(top)));
         __m256 sum = _mm256_maskload_ps(r->sum + i, rows);
-        sum = _mm256_fmadd_ps(sum, rescale, _mm256_load_ps(tree));
+        sum = _mm256_fmadd_ps(sum, rescale, sum_trees(v));
+        _mm256_maskstore_ps(r->top + i, rows, _mm256_load_ps(top));
         _mm256_maskstore_ps(r->rescale + i, rows, rescale);
         _mm256_maskstore_ps(r->sum + i, rows, sum);
     }

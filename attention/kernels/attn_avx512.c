@@ -199,23 +199,26 @@ INLINE __m512 tanh_any(__m512 x)
     return _mm512_castsi512_ps(bits);
 }
 
-/* Halving by exchange leaves the result in every lane; a + b = b + a, so it is the tree's. */
-#define HALVE(op, x)                                                                               \
-    x = op(x, _mm512_shuffle_f32x4(x, x, 0x4e));                                                   \
-    x = op(x, _mm512_shuffle_f32x4(x, x, 0xb1));                                                   \
-    x = op(x, _mm512_shuffle_ps(x, x, 0x4e));                                                      \
-    x = op(x, _mm512_shuffle_ps(x, x, 0xb1));
+/* Lane i of the result: the tree of v[i]'s lanes. Sixteen trees at once take half the shuffles of
+ * one after the other, and do not wait for each other. */
+#define TREES(op, v)                                                                               \
+    PAIR_UP(op, PAIR_UP(op, QUARTERS(op, v, 0), QUARTERS(op, v, 1), 0x44, 0xee),                   \
+            PAIR_UP(op, QUARTERS(op, v, 2), QUARTERS(op, v, 3), 0x44, 0xee), 0x88, 0xdd)
+#define QUARTERS(op, v, i)                                                                         \
+    BY_QUARTER(op, BY_QUARTER(op, v[i], v[i + 4], 0x44, 0xee),                                     \
+               BY_QUARTER(op, v[i + 8], v[i + 12], 0x44, 0xee), 0x88, 0xdd)
+#define BY_QUARTER(op, a, b, low, high)                                                            \
+    op(_mm512_shuffle_f32x4(a, b, low), _mm512_shuffle_f32x4(a, b, high))
+#define PAIR_UP(op, a, b, low, high) op(_mm512_shuffle_ps(a, b, low), _mm512_shuffle_ps(a, b, high))
 
-INLINE __m512 all_max(__m512 x)
+INLINE __m512 max_trees(const __m512 v[16])
 {
-    HALVE(_mm512_max_ps, x)
-    return x;
+    return TREES(_mm512_max_ps, v);
 }
 
-INLINE __m512 all_sum(__m512 x)
+INLINE __m512 sum_trees(const __m512 v[16])
 {
-    HALVE(_mm512_add_ps, x)
-    return x;
+    return TREES(_mm512_add_ps, v);
 }
 
 INLINE struct pair shape_scores(const struct attn_page *p, const struct attn_rows *r, int i,
@@ -238,40 +241,69 @@ INLINE struct pair shape_scores(const struct attn_page *p, const struct attn_row
     return x;
 }
 
-/* The weights of row i; its new maximum into r->top, the old one less the new into *fall, and the
- * sum of the weights into *tree. */
-INLINE void softmax_row(const struct attn_page *p, const struct attn_rows *r, int i, __mmask32 seen,
-                        float *fall, float *tree)
+static void shape_all(const struct attn_page *p, const struct attn_rows *r)
+{
+    float *at = r->weight;
+    for (int i = 0; i < r->n; i++, at += ATTN_LANES) {
+        struct pair x = {_mm512_loadu_ps(at), _mm512_loadu_ps(at + 16)};
+        x = shape_scores(p, r, i, x);
+        _mm512_storeu_ps(at, x.a);
+        _mm512_storeu_ps(at + 16, x.b);
+    }
+}
+
+/* Lanes that are seen, of each half of a page. */
+struct seen {
+    __mmask16 a, b;
+};
+
+/* What row i has seen, at most, in each of 16 lanes. */
+INLINE __m512 row_most(const struct attn_rows *r, int i, struct seen seen)
+{
+    const float *at = r->weight + (size_t)i * ATTN_LANES;
+    __m512 lowest = _mm512_set1_ps(-INFINITY);
+    __m512 most = _mm512_max_ps(_mm512_mask_loadu_ps(lowest, seen.a, at), lowest);
+    return _mm512_max_ps(_mm512_mask_loadu_ps(lowest, seen.b, at + 16), most);
+}
+
+/* The weights of row i, and the first halving of their sum. */
+INLINE __m512 row_weights(const struct attn_rows *r, int i, const float *top, struct seen seen)
 {
     float *at = r->weight + (size_t)i * ATTN_LANES;
-    __mmask16 seen_a = (__mmask16)seen, seen_b = (__mmask16)(seen >> 16);
-    struct pair x = {_mm512_loadu_ps(at), _mm512_loadu_ps(at + 16)};
-    x = shape_scores(p, r, i, x);
-    __m512 old = _mm512_set1_ps(r->top[i]), lowest = _mm512_set1_ps(-INFINITY);
-    __m512 top = all_max(_mm512_max_ps(_mm512_mask_mov_ps(lowest, seen_a, x.a),
-                                       _mm512_mask_mov_ps(lowest, seen_b, x.b)));
-    top = _mm512_max_ps(top, old);
-    x.a = _mm512_maskz_mov_ps(seen_a, exp_capped(_mm512_sub_ps(x.a, top)));
-    x.b = _mm512_maskz_mov_ps(seen_b, exp_capped(_mm512_sub_ps(x.b, top)));
-    _mm512_storeu_ps(at, x.a);
-    _mm512_storeu_ps(at + 16, x.b);
-    *fall = _mm512_cvtss_f32(_mm512_sub_ps(old, top));
-    *tree = _mm512_cvtss_f32(all_sum(_mm512_add_ps(x.a, x.b)));
-    r->top[i] = _mm512_cvtss_f32(top);
+    __m512 t = _mm512_set1_ps(*top);
+    __m512 a = exp_capped(_mm512_sub_ps(_mm512_loadu_ps(at), t));
+    __m512 b = exp_capped(_mm512_sub_ps(_mm512_loadu_ps(at + 16), t));
+    a = _mm512_maskz_mov_ps(seen.a, a);
+    b = _mm512_maskz_mov_ps(seen.b, b);
+    _mm512_storeu_ps(at, a);
+    _mm512_storeu_ps(at + 16, b);
+    return _mm512_add_ps(a, b);
 }
 
 static void softmax(const struct attn_page *p, const struct attn_rows *r)
 {
-    __mmask32 seen = (UINT32_MAX << p->first) & (UINT32_MAX >> (ATTN_LANES - p->last));
+    uint32_t lanes = (UINT32_MAX << p->first) & (UINT32_MAX >> (ATTN_LANES - p->last));
+    struct seen seen = {(__mmask16)lanes, (__mmask16)(lanes >> 16)};
+    __m512 v[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        v[i] = _mm512_setzero_ps(); /* of rows that are not there */
+    if (p->cap > 0 || r->slope)
+        shape_all(p, r);
     for (int i = 0; i < r->n; i += 16) {
-        _Alignas(64) float fall[16] = {0}, tree[16] = {0};
+        _Alignas(64) float top[16];
         int n = r->n - i < 16 ? r->n - i : 16;
-        for (int k = 0; k < n; k++)
-            softmax_row(p, r, i + k, seen, &fall[k], &tree[k]);
         __mmask16 rows = (__mmask16)(0xffffu >> (16 - n));
-        __m512 rescale = exp_capped(_mm512_load_ps(fall));
+        __m512 old = _mm512_maskz_loadu_ps(rows, r->top + i);
+        for (int k = 0; k < n; k++)
+            v[k] = row_most(r, i + k, seen);
+        _mm512_store_ps(top, _mm512_max_ps(max_trees(v), old));
+        for (int k = 0; k < n; k++)
+            v[k] = row_weights(r, i + k, &top[k], seen);
+        __m512 rescale = exp_capped(_mm512_sub_ps(old, _mm512_load_ps(top)));
         __m512 sum = _mm512_maskz_loadu_ps(rows, r->sum + i);
-        sum = _mm512_fmadd_ps(sum, rescale, _mm512_load_ps(tree));
+        sum = _mm512_fmadd_ps(sum, rescale, sum_trees(v));
+        _mm512_mask_storeu_ps(r->top + i, rows, _mm512_load_ps(top));
         _mm512_mask_storeu_ps(r->rescale + i, rows, rescale);
         _mm512_mask_storeu_ps(r->sum + i, rows, sum);
     }
