@@ -186,11 +186,17 @@ void act_pack(const struct act_shape *s, void *dst, const float *x, size_t strid
 /* With more tokens than these the weights are no longer what a chunk waits for. */
 enum { FEW_TOKENS = 16 };
 
+/* Most rows of a chunk: small ones end a phase evenly, in large ones little of what is fetched past
+ * the end is waste (8 KB). */
+static int chunk_rows(int tokens)
+{
+    return tokens == 1 ? 256 : tokens <= FEW_TOKENS ? 128 : 32;
+}
+
 int matrix_chunk(const struct matrix *m, int tokens, int threads)
 {
     int share = m->rows / (threads * 4) / (2 * MATRIX_GROUP) * (2 * MATRIX_GROUP);
-    int most = tokens > FEW_TOKENS ? 32 : 256; /* what is fetched past the end is waste: 8 KB */
-    return min_int(share < 2 * MATRIX_GROUP ? 2 * MATRIX_GROUP : share, most);
+    return min_int(share < 2 * MATRIX_GROUP ? 2 * MATRIX_GROUP : share, chunk_rows(tokens));
 }
 
 size_t matrix_chunk_values(const struct matrix *m, int tokens, int threads)
