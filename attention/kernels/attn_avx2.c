@@ -207,9 +207,9 @@ INLINE __m256 tanh_any(__m256 x)
 #define TREES(op, v)                                                                               \
     PAIR_UP(op, PAIR_UP(op, HALVES(op, v[0], v[4]), HALVES(op, v[1], v[5]), 0x44, 0xee),           \
             PAIR_UP(op, HALVES(op, v[2], v[6]), HALVES(op, v[3], v[7]), 0x44, 0xee), 0x88, 0xdd)
+#define HALVES(op, a, b)             op(HALF(a, b, 0x20), HALF(a, b, 0x31))
+#define HALF(a, b, halves)           _mm256_permute2f128_ps(a, b, halves)
 #define PAIR_UP(op, a, b, low, high) op(_mm256_shuffle_ps(a, b, low), _mm256_shuffle_ps(a, b, high))
-
-#define HALVES(op, a, b)             op(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31))
 
 INLINE __m256 max_trees(const __m256 v[8])
 {
