@@ -289,6 +289,7 @@ static void gate_chunks(void *arg, int worker, int64_t first, int64_t last)
 static void multiply_gate(struct forward *f, const struct layer *l)
 {
     struct gate_phase ph = {f, l, matrix_chunk(&l->gate.matrix, f->tokens, f->threads)};
+    assert(2 * sizeof(float) * (size_t)(f->tokens * ph.chunk) <= f->worker_bytes - f->matrix_bytes);
     run_chunks(f, gate_chunks, &ph, (f->p->ffn + ph.chunk - 1) / ph.chunk);
 }
 

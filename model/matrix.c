@@ -188,7 +188,7 @@ enum { FEW_TOKENS = 16 };
 
 /* Most rows of a chunk: small ones end a phase evenly, in large ones little of what is fetched past
  * the end is waste (8 KB). */
-static int chunk_rows(int tokens)
+static int most_rows(int tokens)
 {
     return tokens == 1 ? 256 : tokens <= FEW_TOKENS ? 128 : 32;
 }
@@ -196,7 +196,7 @@ static int chunk_rows(int tokens)
 int matrix_chunk(const struct matrix *m, int tokens, int threads)
 {
     int share = m->rows / (threads * 4) / (2 * MATRIX_GROUP) * (2 * MATRIX_GROUP);
-    return min_int(share < 2 * MATRIX_GROUP ? 2 * MATRIX_GROUP : share, chunk_rows(tokens));
+    return min_int(share < 2 * MATRIX_GROUP ? 2 * MATRIX_GROUP : share, most_rows(tokens));
 }
 
 size_t matrix_chunk_values(const struct matrix *m, int tokens, int threads)

@@ -246,6 +246,7 @@ INLINE __m256 shape_scores(const struct attn_page *p, const struct attn_rows *r,
     return x;
 }
 
+/* Most models do neither, and softmax goes without. */
 static void shape_all(const struct attn_page *p, const struct attn_rows *r)
 {
     float *at = r->weight;

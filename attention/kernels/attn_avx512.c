@@ -241,6 +241,7 @@ INLINE struct pair shape_scores(const struct attn_page *p, const struct attn_row
     return x;
 }
 
+/* Most models do neither, and softmax goes without. */
 static void shape_all(const struct attn_page *p, const struct attn_rows *r)
 {
     float *at = r->weight;
