@@ -53,6 +53,9 @@ size_t attn_block_bytes(const struct attn_shape *s);
  * what is stored depends on k and v only (q8_0: 32 dimensions of a head share a scale). Different
  * slots may be stored by different threads at once. */
 void attn_store(const struct attn_shape *s, void *block, int slot, const float *k, const float *v);
+/* The same for kv heads [head0, head1) only, which different threads may store at once, too. */
+void attn_store_heads(const struct attn_shape *s, void *block, int slot, const float *k,
+                      const float *v, int head0, int head1);
 
 /* n queries of one sequence at consecutive positions. */
 struct attn_span {
@@ -74,6 +77,27 @@ size_t attn_scratch_bytes(const struct attn_shape *s, int tokens, int context, i
  * window are not touched. Engine thread. */
 void attn_run(struct pool *pool, const struct attn_shape *s, const struct attn_span *spans,
               int n_spans, void *scratch);
+
+/* The same for callers that have a phase of their own: attn_items(plan) items, to be run once each
+ * by any workers of a pool of `threads`, with queries, keys and values of the item's heads in
+ * place. The plan lies in the scratch; spans must stay, their keys and queries may still be
+ * missing. */
+struct attn_plan;
+struct attn_plan *attn_plan_make(const struct attn_shape *s, const struct attn_span *spans,
+                                 int n_spans, int threads, void *scratch);
+int attn_items(const struct attn_plan *p);
+/* kv heads [first, last) */
+struct attn_heads {
+    int first, last;
+};
+struct attn_heads attn_item_heads(const struct attn_plan *p, int item);
+/* Outputs of n queries, from `out` on, that this item made complete; n = 0: of none yet. Whoever
+ * is told sees them. */
+struct attn_outputs {
+    float *out;
+    int n;
+};
+struct attn_outputs attn_run_item(struct attn_plan *p, int item, int worker);
 
 /* e^x, as the softmax computes it: the same bits on every machine and at every level, less than 1.1
  * ulp from the true value; below e^-87.3365 it is 0. The second form works in place, any alignment.

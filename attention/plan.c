@@ -8,6 +8,7 @@
 #define TILE_ROWS        64 /* enough to use a key often, few enough to stay in cache */
 #define ITEMS_PER_THREAD 4
 #define LEAST_WORK       (1 << 17) /* multiply-adds of an item that is worth a hand-over */
+#define PLAN_BYTES       ((sizeof(struct attn_plan) + MEM_LINE - 1) / MEM_LINE * MEM_LINE)
 
 static int min_int(int a, int b)
 {
@@ -75,7 +76,7 @@ bool attn_sizes_of(struct attn_sizes *z, const struct attn_shape *s, int tokens,
         return false;
     z->tiles = mem_round_up(z->tiles, MEM_LINE);
     z->items = mem_round_up(z->items, MEM_LINE);
-    z->total = z->tiles + z->items + z->parts + workers;
+    z->total = PLAN_BYTES + z->tiles + z->items + z->parts + workers;
     return true;
 }
 
@@ -202,9 +203,10 @@ static void cut_tiles(struct attn_plan *p, int threads)
     sort_items(p);
 }
 
-void attn_plan_make(struct attn_plan *p, const struct attn_shape *s, const struct attn_span *spans,
-                    int n_spans, int threads, void *scratch)
+struct attn_plan *attn_plan_make(const struct attn_shape *s, const struct attn_span *spans,
+                                 int n_spans, int threads, void *scratch)
 {
+    struct attn_plan *p = scratch;
     int tokens = 0, context = 0;
     for (int i = 0; i < n_spans; i++) {
         tokens += spans[i].n;
@@ -212,7 +214,7 @@ void attn_plan_make(struct attn_plan *p, const struct attn_shape *s, const struc
     }
     *p = (struct attn_plan){.shape = s, .layout = attn_layout(s), .group = group_of(s)};
     attn_sizes_of(&p->sizes, s, tokens, context, threads);
-    uint8_t *at = scratch;
+    uint8_t *at = (uint8_t *)scratch + PLAN_BYTES;
     p->tiles = (struct attn_tile *)at;
     p->items = (struct attn_item *)(at += p->sizes.tiles);
     p->parts = (float *)(at += p->sizes.items);
@@ -220,4 +222,15 @@ void attn_plan_make(struct attn_plan *p, const struct attn_shape *s, const struc
     for (int i = 0; i < n_spans; i++)
         add_tiles(p, &spans[i]);
     cut_tiles(p, threads);
+    return p;
+}
+
+int attn_items(const struct attn_plan *p)
+{
+    return p->n_items;
+}
+
+struct attn_heads attn_item_heads(const struct attn_plan *p, int item)
+{
+    return (struct attn_heads){p->items[item].head0, p->items[item].head1};
 }

@@ -17,7 +17,7 @@ struct attn_tile {
     int chunk0, chunk1; /* chunks [chunk0, chunk1) hold all they see */
     int head_ranges, pieces;
     float *parts;    /* states of [chunk][kv head][row]; NULL when no piece is cut off */
-    atomic_int left; /* items of a tile with parts that are not done: the last one merges */
+    atomic_int left; /* items that are not done: the last one merges the parts */
 };
 
 /* What one worker does at once: some kv heads and some chunks of a tile. */
@@ -27,7 +27,7 @@ struct attn_item {
     int64_t work;
 };
 
-/* Bytes of scratch and of what is in it. */
+/* Bytes of scratch and of what is in it, behind the plan itself. */
 struct attn_sizes {
     int rows; /* most rows of an item */
     size_t tiles, items, parts, worker, total;
@@ -60,7 +60,5 @@ static inline int attn_first_seen(const struct attn_shape *s, int position)
 
 bool attn_sizes_of(struct attn_sizes *out, const struct attn_shape *s, int tokens, int context,
                    int threads); /* false: overflow */
-void attn_plan_make(struct attn_plan *p, const struct attn_shape *s, const struct attn_span *spans,
-                    int n_spans, int threads, void *scratch);
 
 #endif

@@ -302,32 +302,35 @@ static void output_parts(const struct walk *w)
     }
 }
 
-static void run_item(const struct attn_plan *p, struct attn_item *item, int worker)
+struct attn_outputs attn_run_item(struct attn_plan *p, int i, int worker)
 {
-    struct walk w = {.plan = p, .ops = attn_ops(), .item = item, .tile = item->tile};
+    struct attn_item *item = &p->items[i];
+    struct attn_tile *t = item->tile;
+    struct walk w = {.plan = p, .ops = attn_ops(), .item = item, .tile = t};
     walk_init(&w, worker);
     load_queries(&w);
     for (int c = item->chunk0; c < item->chunk1; c++) {
         walk_chunk(&w, c);
         keep_chunk(&w, c);
     }
-    if (!item->tile->parts)
+    if (!t->parts)
         output_totals(&w);
-    else if (atomic_fetch_sub(&item->tile->left, 1) == 1)
+    if (atomic_fetch_sub(&t->left, 1) != 1)
+        return (struct attn_outputs){0};
+    if (t->parts)
         output_parts(&w);
+    return (struct attn_outputs){output_at(p, t, 0, 0), t->n};
 }
 
 static void run_items(void *arg, int worker, int64_t first, int64_t last)
 {
-    const struct attn_plan *p = arg;
     for (int64_t i = first; i < last; i++)
-        run_item(p, &p->items[i], worker);
+        attn_run_item(arg, (int)i, worker);
 }
 
 void attn_run(struct pool *pool, const struct attn_shape *s, const struct attn_span *spans,
               int n_spans, void *scratch)
 {
-    struct attn_plan p;
-    attn_plan_make(&p, s, spans, n_spans, pool_threads(pool), scratch);
-    pool_run(pool, run_items, &p, p.n_items, 1);
+    struct attn_plan *p = attn_plan_make(s, spans, n_spans, pool_threads(pool), scratch);
+    pool_run(pool, run_items, p, p->n_items, 1);
 }

@@ -43,10 +43,9 @@ struct holder {
  * whose job was read is one atomic step, so a late helper can never run a stale job. */
 struct pool {
     _Alignas(64) _Atomic uint64_t ticket;
-    _Alignas(64) _Atomic uint32_t done;  /* chunks of this phase that are finished */
+    _Alignas(64) struct latch end;       /* opens when the chunks of this phase are done */
     _Alignas(64) _Atomic uint32_t phase; /* futex: helpers sleep on it between phases */
     _Atomic uint32_t sleepers;
-    _Atomic uint32_t caller_waits; /* futex: the caller sleeps on `done` */
     _Atomic bool stop;
     /* The job of the running phase. Written while no chunk can be claimed, read after a claim. */
     _Atomic(pool_fn *) fn;
@@ -114,6 +113,13 @@ static bool spin_while_equal(_Atomic uint32_t *word, uint32_t old)
  * kernel to move anything there. So a thread that has waited long lends its own core to the stuck
  * one; and since two of them on one core would stay there, the helper of the two takes the core
  * that is contested, with nothing in its hands. */
+
+static void hold_chunk(struct pool *p, int worker)
+{
+    struct holder *h = &p->holders[worker];
+    atomic_store(&h->cpu, sched_getcpu());
+    atomic_store(&h->holds, true);
+}
 
 /* To that core, now: where the thread may run stays as it is. */
 static void move_thread(pthread_t thread, int cpu)
@@ -189,6 +195,40 @@ static void send_home(struct pool *p)
     atomic_store(&p->lending, false);
 }
 
+/* ---- latches ---- */
+
+void latch_set(struct latch *l, int parts)
+{
+    atomic_store(&l->left, (uint32_t)parts);
+}
+
+bool latch_count(struct latch *l, int parts)
+{
+    if (atomic_fetch_sub(&l->left, (uint32_t)parts) != (uint32_t)parts)
+        return false;
+    if (atomic_load(&l->sleepers))
+        futex_wake(&l->left, INT_MAX);
+    return true;
+}
+
+/* Sleeps until a part is done, or a little: both are looked at again. */
+static void latch_sleep(struct pool *p, struct latch *l, int worker)
+{
+    atomic_fetch_add(&l->sleepers, 1);
+    uint32_t left = atomic_load(&l->left);
+    if (left != 0)
+        while (!futex_wait(&l->left, left, PATIENCE_NS) && lend_core(p, worker))
+            ;
+    atomic_fetch_sub(&l->sleepers, 1);
+}
+
+static void wait_for(struct pool *p, struct latch *l, int worker)
+{
+    for (uint32_t left; (left = atomic_load(&l->left)) != 0;)
+        if (!spin_while_equal(&l->left, left))
+            latch_sleep(p, l, worker);
+}
+
 /* Claims and runs chunks of `phase` until none is left. */
 static void work(struct pool *p, uint32_t phase, int worker)
 {
@@ -204,13 +244,10 @@ static void work(struct pool *p, uint32_t phase, int worker)
         int64_t size = atomic_load(&p->chunk), items = atomic_load(&p->items);
         int64_t first = (int64_t)next * size;
         int64_t last = first + size < items ? first + size : items;
-        struct holder *h = &p->holders[worker];
-        atomic_store(&h->cpu, sched_getcpu());
-        atomic_store(&h->holds, true);
+        hold_chunk(p, worker);
         atomic_load (&p->fn)(atomic_load(&p->arg), worker, first, last);
-        atomic_store(&h->holds, false);
-        if (atomic_fetch_add(&p->done, 1) + 1 == chunks && atomic_load(&p->caller_waits))
-            futex_wake(&p->done, 1);
+        atomic_store(&p->holders[worker].holds, false);
+        latch_count(&p->end, 1);
     }
 }
 
@@ -351,21 +388,14 @@ static void place_caller(struct pool *p)
 
 /* ---- a phase ---- */
 
-static void wait_for_chunks(struct pool *p, uint32_t chunks)
+void pool_wait(struct pool *p, int worker, struct latch *l)
 {
-    for (;;) {
-        uint32_t done = atomic_load(&p->done);
-        if (done == chunks)
-            return;
-        if (spin_while_equal(&p->done, done))
-            continue;
-        atomic_store(&p->caller_waits, 1);
-        done = atomic_load(&p->done);
-        if (done != chunks)
-            while (!futex_wait(&p->done, done, PATIENCE_NS) && lend_core(p, 0))
-                ;
-        atomic_store(&p->caller_waits, 0);
-    }
+    if (atomic_load(&l->left) == 0)
+        return;
+    /* Nobody need lend a core to who waits. */
+    atomic_store(&p->holders[worker].holds, false);
+    wait_for(p, l, worker);
+    hold_chunk(p, worker);
 }
 
 void pool_run(struct pool *p, pool_fn *fn, void *arg, int64_t items, int64_t chunk)
@@ -390,7 +420,7 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg, int64_t items, int64_t chu
     atomic_store(&p->arg, arg);
     atomic_store(&p->items, items);
     atomic_store(&p->chunk, chunk);
-    atomic_store(&p->done, 0);
+    latch_set(&p->end, (int)chunks);
     /* A late helper of the last phase holds no chunk, and its phase number is stale: between these
      * two stores it can claim nothing. */
     atomic_store(&p->ticket, (uint64_t)phase << 32);
@@ -399,6 +429,6 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg, int64_t items, int64_t chu
     if (atomic_load(&p->sleepers))
         futex_wake(&p->phase, INT_MAX);
     work(p, phase, 0);
-    wait_for_chunks(p, chunks);
+    wait_for(p, &p->end, 0);
     send_home(p);
 }

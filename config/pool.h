@@ -4,6 +4,8 @@
 #include "err.h"
 #include "numa.h"
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The worker pool: one caller and threads - 1 helpers claim chunks of a phase from one counter.
@@ -28,5 +30,21 @@ int pool_nodes(const struct pool *p); /* that its workers are kept on; 1: wherev
 /* Runs fn over [0, items) in chunks of at most `chunk` items, and returns when all are done. What
  * the workers wrote is visible to the caller and to the next phase. */
 void pool_run(struct pool *p, pool_fn *fn, void *arg, int64_t items, int64_t chunk);
+
+/* What a chunk waits for that others of the same phase do: open when all parts are done. Chunks are
+ * claimed in order, so one may wait for those before it, and never for a later one. The latch must
+ * live as long as the phase. Zeroed, it is open. */
+struct latch {
+    _Atomic uint32_t left;     /* futex */
+    _Atomic uint32_t sleepers; /* on it */
+};
+
+/* Before the phase. */
+void latch_set(struct latch *l, int parts);
+/* So many parts are done; true: no more are left. What was written before is visible to who gets
+ * true and to who waits. Any worker. */
+bool latch_count(struct latch *l, int parts);
+/* In a chunk, by the worker that runs it: spins for some microseconds, then sleeps. */
+void pool_wait(struct pool *p, int worker, struct latch *l);
 
 #endif

@@ -95,6 +95,14 @@ static size_t attn_scratch(const struct forward *f)
     return bytes;
 }
 
+/* Chunks of q, k and v: of whole pairs of groups, but for the last of each. */
+static size_t most_turns(const struct plan *p)
+{
+    const struct model_plan *m = &p->face;
+    int rows = m->heads * m->key_size + m->kv_heads * (m->key_size + m->value_size);
+    return (size_t)rows / MATRIX_GROUP + 3;
+}
+
 static void place_all(struct forward *f, struct layout *l)
 {
     const struct plan *p = f->p;
@@ -118,7 +126,12 @@ static void place_all(struct forward *f, struct layout *l)
     f->spans = place(l, (size_t)n * sizeof *f->spans);
     f->rows = place(l, (size_t)n * sizeof *f->rows);
     f->kept = place(l, (size_t)n * sizeof *f->kept);
-    f->shares = place(l, (size_t)f->threads * sizeof *f->shares);
+    for (int i = 0; i < 2; i++)
+        f->shares[i] = place(l, (size_t)f->threads * sizeof *f->shares[i]);
+    f->turns = place(l, most_turns(p) * sizeof *f->turns);
+    f->computed = place(l, (size_t)p->face.kv_heads * sizeof *f->computed);
+    f->mixed_left = place(l, (size_t)n * sizeof *f->mixed_left);
+    f->stored = place(l, (size_t)p->face.kv_heads * sizeof *f->stored);
 }
 
 static void prepare(struct forward *f, const struct plan *p, int threads)

@@ -41,67 +41,43 @@ static void place_matrix(void *arg, struct matrix *m)
 /* ---- packing ---- */
 
 /* Who packs rows touches their memory first, and so has it on its own node: the same worker as will
- * read them, by the same shares of the same phases as in forward.c. */
+ * read them, by the same shares of a matrix as in the forward pass. */
 
-enum { CHUNK_GROUPS = 8, MOST_TOGETHER = 3 };
+enum { CHUNK_GROUPS = 8 };
 
 struct packing {
     const struct loading *how;
     struct share *shares;
     int threads;
     size_t done, total;
-    /* the phase */
-    struct matrix *const *matrices;
-    int chunks[MOST_TOGETHER];
+    struct matrix *matrix; /* of the running phase */
 };
 
 static void pack_chunks(void *arg, int worker, int64_t first, int64_t last)
 {
     const struct packing *p = arg;
     const int rows = CHUNK_GROUPS * MATRIX_GROUP;
+    struct matrix *m = p->matrix;
     for (int64_t i = first; i < last; i++) {
-        int chunk = shares_take(p->shares, p->threads, worker), which = 0;
-        while (chunk >= p->chunks[which])
-            chunk -= p->chunks[which++];
-        struct matrix *m = p->matrices[which];
-        int row0 = chunk * rows;
+        int row0 = shares_take(p->shares, p->threads, worker) * rows;
         matrix_pack_rows(m, row0, m->rows - row0 < rows ? m->rows : row0 + rows);
     }
 }
 
-/* n matrices whose products are one phase. */
-static void pack_together(struct packing *p, struct matrix *const *matrices, int n)
+static void pack_matrix(void *arg, struct matrix *m)
 {
-    int total = 0;
-    p->matrices = matrices;
-    for (int i = 0; i < n; i++) {
-        int rows = matrices[i]->packed_bytes ? matrices[i]->rows : 0;
-        p->chunks[i] = (rows + CHUNK_GROUPS * MATRIX_GROUP - 1) / (CHUNK_GROUPS * MATRIX_GROUP);
-        total += p->chunks[i];
-    }
-    shares_set(p->shares, p->threads, total);
-    pool_run(p->how->pool, pack_chunks, p, total, 1);
-    for (int i = 0; i < n; i++) {
-        if (matrices[i]->packed_bytes)
-            weights_let_go(matrices[i]->source,
-                           matrices[i]->source_stride * (size_t)matrices[i]->rows);
-        p->done += matrices[i]->packed_bytes;
-    }
+    struct packing *p = arg;
+    const int rows = CHUNK_GROUPS * MATRIX_GROUP;
+    if (!m->packed_bytes)
+        return;
+    p->matrix = m;
+    int chunks = (m->rows + rows - 1) / rows;
+    shares_set(p->shares, p->threads, chunks);
+    pool_run(p->how->pool, pack_chunks, p, chunks, 1);
+    weights_let_go(m->source, m->source_stride * (size_t)m->rows);
+    p->done += m->packed_bytes;
     if (p->how->progress && p->total)
         p->how->progress(p->how->progress_arg, (double)p->done / (double)p->total);
-}
-
-static void pack_all(struct packing *packing, struct plan *p)
-{
-    for (int i = 0; i < p->face.layers; i++) {
-        struct layer *l = &p->layers[i];
-        pack_together(packing, (struct matrix *[]){&l->q.matrix, &l->k.matrix, &l->v.matrix}, 3);
-        struct matrix *const alone[] = {&l->o.matrix, &l->gate.matrix, &l->up.matrix,
-                                        &l->down.matrix};
-        for (int j = 0; j < 4; j++)
-            pack_together(packing, &alone[j], 1);
-    }
-    pack_together(packing, (struct matrix *[]){&p->output.matrix}, 1);
 }
 
 /* ---- the file of packed weights ---- */
@@ -242,7 +218,7 @@ int packed_load(struct packed_weights *out, struct plan *p, const struct weights
     if (!packing.shares)
         return err_set(err, ERR_NOMEM, "no memory to pack weights");
     visit_matrices(p, place_matrix, &(struct placing){.base = out->base});
-    pack_all(&packing, p);
+    visit_matrices(p, pack_matrix, &packing);
     mem_free(packing.shares);
     if (out->file.map)
         keep_file(out, how);

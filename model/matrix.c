@@ -239,13 +239,20 @@ static float *results(const struct matrix_job *job, int t, int row)
 static void blas_mul(const struct matrix *m, const struct matrix_job *job, int row0, int row1)
 {
     float *panel = job->scratch;
+    const float *x = (const float *)job->act + (size_t)job->t0 * (size_t)m->cols;
     for (int row = row0; row < row1; row += BLAS_ROWS) {
         int n = min_int(BLAS_ROWS, row1 - row);
         for (int r = 0; r < n; r++)
             matrix_row(m, row + r, panel + (size_t)r * (size_t)m->cols);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, job->tokens, n, m->cols, 1, job->act,
-                    m->cols, panel, m->cols, 0, results(job, 0, row), (int)job->out_stride);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, job->t1 - job->t0, n, m->cols, 1, x,
+                    m->cols, panel, m->cols, 0, results(job, job->t0, row), (int)job->out_stride);
     }
+}
+
+int matrix_tile(const struct matrix *m, int tokens)
+{
+    struct act_shape s = matrix_act_shape(m, tokens);
+    return s.kind == ACT_PLAIN ? 1 : tile_width(&s, matrix_ops(s.isa));
 }
 
 /* One product on its way through the loops. */
@@ -269,7 +276,7 @@ static const uint8_t *group_at(const struct matrix *m, int row)
  * apart, so that the caches hold few of them. */
 static void fetch_results(const struct pass *p, int t, int row)
 {
-    for (int end = min_int(t + p->width, p->job->tokens); t < end; t++) {
+    for (int end = min_int(t + p->width, p->job->t1); t < end; t++) {
         const float *at = results(p->job, t, row);
         __builtin_prefetch(at, 1);
         __builtin_prefetch(at + MATRIX_GROUP, 1);
@@ -281,13 +288,13 @@ static void fetch_results(const struct pass *p, int t, int row)
 static void run_tiles(const struct pass *p, struct core *c, int row, int first, int total,
                       size_t ahead)
 {
-    for (int t = 0; t < p->job->tokens; t += p->width) {
-        int w = min_int(p->width, p->job->tokens - t);
+    for (int t = p->job->t0; t < p->job->t1; t += p->width) {
+        int w = min_int(p->width, p->job->t1 - t);
         c->act = (const uint8_t *)p->job->act +
                  ((size_t)t * (size_t)total + (size_t)first * (size_t)w) * p->k_bytes;
         c->out = results(p->job, t, row);
         c->more = first > 0;
-        c->ahead = t + w == p->job->tokens ? ahead : 0;
+        c->ahead = t + w == p->job->t1 ? ahead : 0;
         core_fn *core = p->whole && w == p->width ? p->whole : p->cores[w];
         fetch_results(p, t + w, row);
         core(c);
@@ -307,7 +314,7 @@ static void make_factors(const struct pass *p, struct core *c)
 
 static void mul_direct(const struct pass *p, int row0, int row1, size_t scales_bytes, int steps)
 {
-    bool one = p->job->tokens <= p->width;
+    bool one = p->job->t1 - p->job->t0 <= p->width;
     size_t ahead = one ? scales_bytes + FETCH_AHEAD : 2 * p->m->group_bytes;
     for (int row = row0; row < row1; row += 2 * MATRIX_GROUP) {
         struct core c = {.blocks = steps, .out_stride = p->job->out_stride};
@@ -357,7 +364,7 @@ static void mul_panels(const struct pass *p, int row0, int row1)
  * read twice as often, and pays from the second tile on. */
 static core_fn *const *direct_cores(const struct pass *p)
 {
-    int tiles = (p->job->tokens + p->width - 1) / p->width;
+    int tiles = (p->job->t1 - p->job->t0 + p->width - 1) / p->width;
     if (p->kind == ACT_INT16)
         return tiles == 1 ? p->ops->wide[p->m->format] : NULL;
     enum values_kind values = codecs[p->m->format]->values;
@@ -379,7 +386,7 @@ static void kernel_mul(const struct matrix *m, const struct matrix_job *job, int
     p.cores = direct_cores(&p);
     if (p.cores) {
         size_t scales = scales_plane_bytes(codecs[m->format]->scales, m->cols / 32);
-        if (job->tokens >= p.ops->factored_tiles * p.width && p.width == p.ops->tile[s.kind])
+        if (job->t1 - job->t0 >= p.ops->factored_tiles * p.width && p.width == p.ops->tile[s.kind])
             p.whole = p.ops->factored[m->format];
         mul_direct(&p, row0, row1, scales, m->cols / 32);
         return;
@@ -391,6 +398,7 @@ static void kernel_mul(const struct matrix *m, const struct matrix_job *job, int
 void matrix_mul(const struct matrix *m, const struct matrix_job *job, int row0, int row1)
 {
     assert(row0 % MATRIX_GROUP == 0 && (row1 % MATRIX_GROUP == 0 || row1 == m->rows));
+    assert(0 <= job->t0 && job->t0 < job->t1 && job->t1 <= job->tokens);
     if (m->how.mode == MATRIX_FLOAT)
         blas_mul(m, job, row0, row1);
     else if (matrix_ops(m->how.isa) == &matrix_ops_c)

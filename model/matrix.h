@@ -106,9 +106,9 @@ void act_pack(const struct act_shape *s, void *dst, const float *x, size_t strid
 /* ---- the product ---- */
 
 struct matrix_job {
-    const void *act; /* packed with matrix_act_shape(m, tokens) */
-    int tokens;
-    float *out; /* out[t * out_stride + r - out_row] */
+    const void *act;    /* packed with matrix_act_shape(m, tokens) */
+    int tokens, t0, t1; /* [t0, t1) of them: multiples of matrix_tile, or t1 all */
+    float *out;         /* out[t * out_stride + r - out_row] */
     size_t out_stride;
     int out_row;
     void *scratch; /* matrix_scratch_bytes, aligned to MEM_LINE, one per worker */
@@ -118,9 +118,11 @@ struct matrix_job {
 int matrix_chunk(const struct matrix *m, int tokens, int threads);
 /* Most results of a chunk, of all tokens, with 1 to `tokens` of them. */
 size_t matrix_chunk_values(const struct matrix *m, int tokens, int threads);
+/* Tokens that the kernels take at a time, of so many. */
+int matrix_tile(const struct matrix *m, int tokens);
 /* Enough for any number of tokens and rows. */
 size_t matrix_scratch_bytes(enum format_id format, int cols, struct matrix_how how);
-/* Writes rows [row0, row1) of every token; same rule for row0 and row1 as in matrix_pack_rows.
+/* Writes rows [row0, row1) of the job's tokens; same rule for row0 and row1 as in matrix_pack_rows.
  * Any thread. */
 void matrix_mul(const struct matrix *m, const struct matrix_job *job, int row0, int row1);
 

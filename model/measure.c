@@ -147,7 +147,7 @@ static void measure_format(struct measure *s, int tokens)
     for (int i = 0; i < s->cols; i++)
         x[i] = (float)(i * 37 % 101 - 50) / 50.0f;
     act_pack(&shape, s->act, x, 0, 0, tokens);
-    s->job = (struct matrix_job){.act = s->act, .tokens = tokens, .out = s->out};
+    s->job = (struct matrix_job){.act = s->act, .tokens = tokens, .t1 = tokens, .out = s->out};
     struct model_speed r = {.format = format_infos[s->m->format].name, .tokens = tokens};
     for (int i = 0; i < s->n_matrices; i++) {
         const struct matrix *m = s->matrices[i];

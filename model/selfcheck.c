@@ -61,7 +61,7 @@ static void multiply(struct problem *p, enum format_id format, struct matrix_how
         matrix_pack_rows(&m, 0, ROWS);
     struct act_shape shape = matrix_act_shape(&m, tokens);
     act_pack(&shape, p->act, p->x, COLS, 0, tokens);
-    const struct matrix_job job = {p->act, tokens, out, ROWS, 0, p->scratch};
+    const struct matrix_job job = {p->act, tokens, 0, tokens, out, ROWS, 0, p->scratch};
     matrix_mul(&m, &job, 0, ROWS);
 }
 

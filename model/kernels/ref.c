@@ -150,7 +150,7 @@ void ref_mul(const struct matrix *m, const struct matrix_job *job, int row0, int
             matrix_row(m, row, job->scratch);
         else
             row_values(m, row, job->scratch);
-        for (int t = 0; t < job->tokens; t += width)
-            mul_tile(m, job, row, t, job->tokens - t < width ? job->tokens - t : width);
+        for (int t = job->t0; t < job->t1; t += width)
+            mul_tile(m, job, row, t, job->t1 - t < width ? job->t1 - t : width);
     }
 }

@@ -154,7 +154,7 @@ static void bench_tokens(struct bench *b, enum format_id format, int tokens)
     void *act = need(act_bytes(&b->shape));
     float *out = need((size_t)tokens * (size_t)s->rows * sizeof *out);
     b->x = x;
-    b->job = (struct matrix_job){act, tokens, out, (size_t)s->rows, 0, NULL};
+    b->job = (struct matrix_job){act, tokens, 0, tokens, out, (size_t)s->rows, 0, NULL};
     struct measured m = measure(b, tokens);
     double ops = 2.0 * s->rows * s->cols * tokens, bytes = (double)b->copies[0].packed_bytes;
     printf("%-7s T=%-4d %8.1f us  %7.1f GOP/s (median %7.1f)  %6.1f GB/s  pack %.0f us\n",

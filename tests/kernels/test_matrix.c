@@ -190,11 +190,17 @@ static void run(const struct problem *p, enum isa isa, int chunk, struct result 
         matrix_pack_rows(&m, row, row + chunk < p->rows ? row + chunk : p->rows);
     for (int t = 0; t < p->tokens; t += 5)
         act_pack(&s, act.p, p->x, (size_t)p->cols, t, t + 5 < p->tokens ? t + 5 : p->tokens);
-    struct matrix_job job = {act.p, p->tokens, r->out, r->stride, 0, scratch.p};
+    int tile = matrix_tile(&m, p->tokens);
+    struct matrix_job job = {.act = act.p, .tokens = p->tokens, .scratch = scratch.p};
+    job.out_stride = r->stride;
     for (int row = 0; row < p->rows; row += chunk) {
         job.out_row = row / chunk % 2 ? row : 0;
         job.out = r->out + job.out_row;
-        matrix_mul(&m, &job, row, row + chunk < p->rows ? row + chunk : p->rows);
+        job.t0 = 0;
+        job.t1 = row / chunk % 3 ? p->tokens / 2 / tile * tile : p->tokens;
+        for (; job.t0 < p->tokens; job.t0 = job.t1, job.t1 = p->tokens)
+            if (job.t0 < job.t1)
+                matrix_mul(&m, &job, row, row + chunk < p->rows ? row + chunk : p->rows);
     }
     check_guards(r, p);
     fenced_free(&packed);

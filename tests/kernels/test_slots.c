@@ -90,7 +90,7 @@ static void run_plain_c(struct bench *b)
     struct matrix_how how = {ISA_C, b->how.mode};
     void *act, *scratch = buffer(matrix_scratch_bytes(b->format, COLS, how));
     prepare(b, how, &m, &act);
-    struct matrix_job job = {act, b->tokens, b->expected, ROWS, 0, scratch};
+    struct matrix_job job = {act, b->tokens, 0, b->tokens, b->expected, ROWS, 0, scratch};
     matrix_mul(&m, &job, 0, ROWS);
     mem_free(scratch);
     mem_free(act);

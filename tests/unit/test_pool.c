@@ -140,6 +140,80 @@ static void phases_see_what_the_last_one_wrote(void **state)
     pool_destroy(pool);
 }
 
+/* ---- latches ---- */
+
+#define MOST_PARTS 64
+
+/* Items [0, parts) each do their part of the first row and count; those behind them wait, add all
+ * of the row up, and count again for the third kind. Plain fields: what a latch promises to order.
+ */
+struct chain {
+    struct pool *pool;
+    struct latch parts, sums;
+    int n;
+    int64_t part[MOST_PARTS], sum[MOST_PARTS], total[MOST_PARTS];
+    atomic_int last_parts; /* how many were told that theirs was the last */
+    long nap;              /* of the first item, ns */
+};
+
+static void do_links(void *arg, int worker, int64_t first, int64_t last)
+{
+    struct chain *c = arg;
+    int i = (int)first % c->n;
+    (void)last; /* chunks are of one item */
+    if (first < c->n) {
+        const struct timespec nap = {.tv_nsec = i == 0 ? c->nap : 0};
+        nanosleep(&nap, NULL);
+        c->part[i] = i + 1;
+        if (latch_count(&c->parts, 1))
+            atomic_fetch_add(&c->last_parts, 1);
+    } else if (first < 2 * c->n) {
+        pool_wait(c->pool, worker, &c->parts);
+        c->sum[i] = 0;
+        for (int j = 0; j < c->n; j++)
+            c->sum[i] += c->part[j];
+        latch_count(&c->sums, 2);
+    } else {
+        pool_wait(c->pool, worker, &c->sums);
+        c->total[i] = 0;
+        for (int j = 0; j < c->n; j++)
+            c->total[i] += c->sum[j];
+    }
+}
+
+static void run_chain(struct pool *pool, int n, long nap)
+{
+    struct chain c = {.pool = pool, .n = n, .nap = nap};
+    latch_set(&c.parts, n);
+    latch_set(&c.sums, 2 * n);
+    pool_run(pool, do_links, &c, 3 * n, 1);
+    int64_t sum = (int64_t)n * (n + 1) / 2;
+    assert_int_equal(atomic_load(&c.last_parts), 1);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(c.total[i], n * sum);
+}
+
+static void who_waits_for_a_latch_sees_what_was_done(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 5; threads++) {
+        struct pool *pool = must_create(threads);
+        for (int i = 0; i < 500; i++)
+            run_chain(pool, 1 + i % MOST_PARTS, 0);
+        pool_destroy(pool);
+    }
+}
+
+/* Longer than a waiting worker spins, and longer than its patience. */
+static void who_waits_long_for_a_latch_wakes_up(void **state)
+{
+    struct pool *pool = must_create(4);
+    (void)state;
+    for (int i = 0; i < 60; i++)
+        run_chain(pool, 1 + i % 7, 15000L * i);
+    pool_destroy(pool);
+}
+
 static void count_items(void *arg, int worker, int64_t first, int64_t last)
 {
     (void)worker;
@@ -263,6 +337,8 @@ int main(void)
         cmocka_unit_test(every_item_is_done_once),
         cmocka_unit_test(sleeping_helpers_wake_up),
         cmocka_unit_test(phases_see_what_the_last_one_wrote),
+        cmocka_unit_test(who_waits_for_a_latch_sees_what_was_done),
+        cmocka_unit_test(who_waits_long_for_a_latch_wakes_up),
         cmocka_unit_test(huge_phases_are_cut_into_fewer_chunks),
         cmocka_unit_test(pools_come_and_go),
         cmocka_unit_test(wrong_thread_counts_are_refused),
