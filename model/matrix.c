@@ -315,7 +315,7 @@ static void make_factors(const struct pass *p, struct core *c)
 static void mul_direct(const struct pass *p, int row0, int row1, size_t scales_bytes, int steps)
 {
     bool one = p->job->t1 - p->job->t0 <= p->width;
-    size_t ahead = one ? scales_bytes + FETCH_AHEAD : 2 * p->m->group_bytes;
+    size_t ahead = one ? scales_bytes + (size_t)p->ops->fetch_ahead : 2 * p->m->group_bytes;
     for (int row = row0; row < row1; row += 2 * MATRIX_GROUP) {
         struct core c = {.blocks = steps, .out_stride = p->job->out_stride};
         c.rows = min_int(2 * MATRIX_GROUP, row1 - row);

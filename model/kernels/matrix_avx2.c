@@ -377,7 +377,6 @@ INLINE void core(const struct core *c, const struct shape s)
     size_t step = s.words   ? WORD_PANEL_VALUES
                   : s.panel ? PANEL_VALUES
                             : (size_t)values_bytes[s.values];
-    int times = fetch_times(s.tokens, s.wide, 1);
     for (int g = 0; g < 2 && c->rows > 16 * g; g++) {
         __m256 acc[2][MOST];
         const uint8_t *values = c->values[g], *act = c->act;
@@ -385,7 +384,7 @@ INLINE void core(const struct core *c, const struct shape s)
         load_acc(acc, c, g, s.tokens);
         for (int b = 0; b < c->blocks; b++) {
             if (!s.panel && c->ahead)
-                fetch_block(c->scales[g], b, c->ahead, s.values, s.scales, times);
+                fetch_block(c->scales[g], b, c->ahead, s.values, s.scales, 1);
             block(acc, values, scales, b, act, &s);
             values += step;
             act += (size_t)s.tokens * record;
@@ -603,6 +602,7 @@ const struct matrix_ops matrix_ops_avx2 = {
     .factored_tiles = 2,
     .act_row = {act_row8_avx2, act_row16_avx2},
     .wide_words = true,
+    .fetch_ahead = 1024,
     .expand = {EXPANDERS(expand_), EXPANDERS(expand_words_)},
     .panel = {PANELS, WIDE_PANELS},
     .direct = DIRECT(),

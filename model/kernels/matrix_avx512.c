@@ -449,6 +449,7 @@ static double peak(int rounds)
 const struct matrix_ops matrix_ops_avx512 = {
     .tile = {[ACT_INT8] = MOST8, [ACT_INT16] = 4, [ACT_TILED] = 12},
     .direct_tiles = {[0 ... VALUES_TABLE] = INT_MAX},
+    .fetch_ahead = FETCH_AHEAD,
     .factored_tiles = 4,
     .act_row = {act_row8_avx512, act_row16_avx512},
     .expand = {EXPANDERS(expand_), EXPANDERS(expand_)},

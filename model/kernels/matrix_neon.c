@@ -353,6 +353,7 @@ INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8
 const struct matrix_ops matrix_ops_neon = {
     .tile = {[ACT_INT8] = 4, [ACT_INT16] = 4, [ACT_TILED] = 6},
     .direct_tiles = {[0 ... VALUES_TABLE] = 2}, /* not timed */
+    .fetch_ahead = FETCH_AHEAD,
     .act_row = {act_row8_neon, act_row16_neon},
     .expand = {EXPANDERS(expand_), EXPANDERS(expand_)},
     .panel = {PANELS(), PANELS(wide_)},

@@ -10,7 +10,8 @@
 /* PANEL_BLOCKS: most blocks of k in a panel. Where a row takes several panels the sums are written
  * and read again for each; so a panel is as large as the second level of cache allows (Zen 3: 16
  * blocks cost a tenth of the speed, 64 are level with 128 up to 2,048 k).
- * FETCH_AHEAD: bytes, measured on Zen 4 (4096 about the same, 2048 and 16384 worse). */
+ * FETCH_AHEAD: bytes, measured on Zen 4 (4096 about the same, 2048 and 16384 worse); see fetch.h.
+ */
 enum { TILE_MAX = 12, PANEL_BLOCKS = 128, FETCH_AHEAD = 8192 };
 
 /* One call: two groups of rows times one tile of tokens, over `blocks` blocks (float weights:
@@ -40,6 +41,7 @@ struct matrix_ops {
     int tile[3];                        /* most tokens of a tile: ACT_INT8, ACT_INT16, ACT_TILED */
     int direct_tiles[VALUES_TABLE + 1]; /* up to so many tiles `direct` is faster than `panel` */
     int factored_tiles;                 /* from so many on `factored` is faster than `direct` */
+    int fetch_ahead;                    /* bytes, for steps that wait for memory and nothing else */
     bool wide_words;                    /* panels for ACT_INT16 are of words */
     /* x[32 * blocks] to records that lie `step` bytes apart. */
     void (*act_row[2])(const float *x, int blocks, uint8_t *records, size_t step);

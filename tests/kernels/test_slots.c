@@ -22,8 +22,8 @@ enum {
 _Static_assert(sizeof(struct attn_ops) == ATTN_SLOTS * sizeof(slot_fn *), "compare it, count it");
 _Static_assert(sizeof(struct vec_ops) == VEC_SLOTS * sizeof(slot_fn *), "compare it, count it");
 _Static_assert(sizeof(struct pick_ops) == PICK_SLOTS * sizeof(slot_fn *), "compare it, count it");
-_Static_assert(sizeof(struct matrix_ops) == (3 + VALUES_TABLE + 2) * sizeof(int) +
-                                                sizeof(void *) /* a bool */ +
+_Static_assert(sizeof(struct matrix_ops) == (3 + VALUES_TABLE + 3) * sizeof(int) +
+                                                sizeof(int) /* a bool */ +
                                                 (3 + 9 * FORMAT_COUNT) * sizeof(slot_fn *),
                "check it below, count it"); /* `peak` only measures */
 
