@@ -188,14 +188,14 @@ static void (*const store[KV_TYPE_COUNT])(const struct slot *, const float *) = 
 
 void attn_store(const struct attn_shape *s, void *block, int slot, const float *k, const float *v)
 {
-    attn_store_heads(s, block, slot, k, v, 0, s->kv_heads);
+    attn_store_heads(s, block, slot, k, v, (struct attn_heads){0, s->kv_heads});
 }
 
 void attn_store_heads(const struct attn_shape *s, void *block, int slot, const float *k,
-                      const float *v, int head0, int head1)
+                      const float *v, struct attn_heads heads)
 {
     struct attn_layout l = attn_layout(s);
-    for (int h = head0; h < head1; h++) {
+    for (int h = heads.first; h < heads.last; h++) {
         uint8_t *page = (uint8_t *)block + (size_t)h * l.head_bytes;
         struct slot key = {page, slot, true, s->key_size, s->key_size};
         struct slot value = {page + l.key_bytes, slot, false, s->value_size, l.value_pad};

@@ -53,9 +53,13 @@ size_t attn_block_bytes(const struct attn_shape *s);
  * what is stored depends on k and v only (q8_0: 32 dimensions of a head share a scale). Different
  * slots may be stored by different threads at once. */
 void attn_store(const struct attn_shape *s, void *block, int slot, const float *k, const float *v);
-/* The same for kv heads [head0, head1) only, which different threads may store at once, too. */
+/* kv heads [first, last) */
+struct attn_heads {
+    int first, last;
+};
+/* The same for some heads only; different ones may be stored by different threads at once, too. */
 void attn_store_heads(const struct attn_shape *s, void *block, int slot, const float *k,
-                      const float *v, int head0, int head1);
+                      const float *v, struct attn_heads heads);
 
 /* n queries of one sequence at consecutive positions. */
 struct attn_span {
@@ -86,10 +90,6 @@ struct attn_plan;
 struct attn_plan *attn_plan_make(const struct attn_shape *s, const struct attn_span *spans,
                                  int n_spans, int threads, void *scratch);
 int attn_items(const struct attn_plan *p);
-/* kv heads [first, last) */
-struct attn_heads {
-    int first, last;
-};
 struct attn_heads attn_item_heads(const struct attn_plan *p, int item);
 /* Outputs of n queries, from `out` on, that this item made complete; n = 0: of none yet. Whoever
  * is told sees them. */

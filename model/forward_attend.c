@@ -38,10 +38,10 @@ static int range_of(const struct attend_phase *ph, int h)
     return h * ph->ranges / ph->layer->attn.kv_heads;
 }
 
-static struct head_range range_heads(const struct attend_phase *ph, int range)
+static struct attn_heads range_heads(const struct attend_phase *ph, int range)
 {
     int heads = ph->layer->attn.kv_heads, n = ph->ranges;
-    return (struct head_range){(heads * range + n - 1) / n, (heads * (range + 1) + n - 1) / n};
+    return (struct attn_heads){(heads * range + n - 1) / n, (heads * (range + 1) + n - 1) / n};
 }
 
 /* Rows of a product that belong to a kv head. */
@@ -52,8 +52,7 @@ static int head_rows(const struct attend_phase *ph, int which)
 
 /* ---- items ---- */
 
-/* Packed tokens of a tile lie among each other: they are left to one worker, who brings the last.
- */
+/* The packed tokens of a tile lie among each other: one worker packs them, who brings the last. */
 static void pack_mixed(const struct attend_phase *ph, int t0, int t1)
 {
     const struct forward *f = ph->f;
@@ -173,11 +172,11 @@ static void set_latches(const struct attend_phase *ph)
 {
     const struct forward *f = ph->f;
     for (int r = 0; r < ph->ranges; r++) {
-        struct head_range heads = range_heads(ph, r);
+        struct attn_heads heads = range_heads(ph, r);
         int chunks = 0;
         for (int i = 0; i < ph->n_products; i++) {
             int rows = head_rows(ph, i);
-            chunks += (heads.head1 * rows - 1) / ph->chunk[i] - heads.head0 * rows / ph->chunk[i];
+            chunks += (heads.last * rows - 1) / ph->chunk[i] - heads.first * rows / ph->chunk[i];
         }
         latch_set(&f->computed[r], ph->alone ? 0 : chunks + ph->n_products);
         latch_set(&f->stored[r], ph->parts);

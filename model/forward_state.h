@@ -86,13 +86,10 @@ struct joining {
 };
 void join_tokens(const struct forward *f, const struct joining *j, int t0, int t1);
 
-/* kv heads [head0, head1) and their query heads: norms and rotates keys (and queries, if they are
- * there), stores keys and values. */
-struct head_range {
-    int head0, head1;
-};
+/* These kv heads and their query heads: norms and rotates keys (and queries, if they are there),
+ * stores keys and values. */
 void store_tokens(const struct forward *f, const struct layer *l, bool queries,
-                  struct head_range heads, int t0, int t1);
+                  struct attn_heads heads, int t0, int t1);
 
 /* ---- forward_products.c ---- */
 

@@ -81,24 +81,24 @@ static void turn_heads(const struct forward *f, const struct layer *l, const flo
 }
 
 static void store_token(const struct forward *f, const struct layer *l, bool queries,
-                        struct head_range heads, size_t t)
+                        struct attn_heads heads, size_t t)
 {
     const struct attn_shape *a = &l->attn;
     const struct row *r = &f->rows[t];
-    int group = a->heads / a->kv_heads, n = heads.head1 - heads.head0;
+    int group = a->heads / a->kv_heads, n = heads.last - heads.first;
     float *q = f->q + t * (size_t)(a->heads * a->key_size);
     float *k = f->k + t * (size_t)(a->kv_heads * a->key_size);
     const float *v = f->v + t * (size_t)(a->kv_heads * a->value_size);
     if (queries)
-        turn_heads(f, l, l->q_norm, q + heads.head0 * group * a->key_size, n * group, t);
-    turn_heads(f, l, l->k_norm, k + heads.head0 * a->key_size, n, t);
+        turn_heads(f, l, l->q_norm, q + heads.first * group * a->key_size, n * group, t);
+    turn_heads(f, l, l->k_norm, k + heads.first * a->key_size, n, t);
     void *const *blocks = kv_seq_blocks(f->batch->items[r->item].seq, l->group);
     attn_store_heads(a, (char *)blocks[r->position / KV_BLOCK_TOKENS] + l->offset,
-                     r->position % KV_BLOCK_TOKENS, k, v, heads.head0, heads.head1);
+                     r->position % KV_BLOCK_TOKENS, k, v, heads);
 }
 
 void store_tokens(const struct forward *f, const struct layer *l, bool queries,
-                  struct head_range heads, int t0, int t1)
+                  struct attn_heads heads, int t0, int t1)
 {
     for (int t = t0; t < t1; t++)
         store_token(f, l, queries, heads, (size_t)t);
