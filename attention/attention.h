@@ -53,6 +53,7 @@ size_t attn_block_bytes(const struct attn_shape *s);
  * what is stored depends on k and v only (q8_0: 32 dimensions of a head share a scale). Different
  * slots may be stored by different threads at once. */
 void attn_store(const struct attn_shape *s, void *block, int slot, const float *k, const float *v);
+
 /* kv heads [first, last) */
 struct attn_heads {
     int first, last;

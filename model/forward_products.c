@@ -111,6 +111,7 @@ static void cut_tokens(struct product_phase *ph)
     }
 }
 
+/* Tokens that join at a time: some pieces for every worker, none of them too small. */
 static int piece_tokens(const struct forward *f, int tokens)
 {
     int least = LEAST_VALUES / f->p->width + 1, share = tokens / (4 * f->threads);

@@ -130,8 +130,8 @@ static void place_all(struct forward *f, struct layout *l)
         f->shares[i] = place(l, (size_t)f->threads * sizeof *f->shares[i]);
     f->turns = place(l, most_turns(p) * sizeof *f->turns);
     f->computed = place(l, (size_t)p->face.kv_heads * sizeof *f->computed);
-    f->mixed_left = place(l, (size_t)n * sizeof *f->mixed_left);
     f->stored = place(l, (size_t)p->face.kv_heads * sizeof *f->stored);
+    f->mixed_left = place(l, (size_t)n * sizeof *f->mixed_left);
 }
 
 static void prepare(struct forward *f, const struct plan *p, int threads)

@@ -15,8 +15,7 @@
 
 enum { ACT_KINDS = 4 };
 
-/* Tokens that one worker norms and rounds at a time: few enough to stay in its nearest cache, and a
- * step of no more is not worth dealing out. */
+/* Most tokens that one worker norms and rounds at a time: they stay in its nearest cache. */
 enum { FEW_TOKENS = 16 };
 
 /* Packed activations of one buffer of rows: one form per kind that its readers need. */

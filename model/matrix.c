@@ -187,7 +187,7 @@ void act_pack(const struct act_shape *s, void *dst, const float *x, size_t strid
 enum { FEW_TOKENS = 16 };
 
 /* Most rows of a chunk: small ones end a phase evenly, in large ones little of what is fetched past
- * the end is waste (8 KB). */
+ * the end is waste (1 to 8 KB). */
 static int most_rows(int tokens)
 {
     return tokens == 1 ? 256 : tokens <= FEW_TOKENS ? 128 : 32;

@@ -144,9 +144,8 @@ static void phases_see_what_the_last_one_wrote(void **state)
 
 #define MOST_PARTS 64
 
-/* Items [0, parts) each do their part of the first row and count; those behind them wait, add all
- * of the row up, and count again for the third kind. Plain fields: what a latch promises to order.
- */
+/* The first n items do a part each and count; the next n wait, add all parts up and count for the
+ * last n, which add up those sums. Plain fields: what a latch promises to order. */
 struct chain {
     struct pool *pool;
     struct latch parts, sums;
