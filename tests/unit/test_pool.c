@@ -318,7 +318,9 @@ static void stuck_chunks_move_and_nothing_stays_changed(void **state)
     for (int i = 0; i < 200; i++)
         pool_run(pool, stand_still, &w, 9, 1);
     int64_t before, tries = 0;
-    do { /* a busy machine may make chunks stuck here too */
+    do { /* on a busy machine chunks may be stuck here too, or who moves a thread lose its core */
+        const struct timespec rest = {.tv_nsec = 5000000};
+        nanosleep(&rest, NULL);
         before = w.changed;
         pool_run(pool, look_around, &w, 100, 1);
     } while (w.changed != before && ++tries < 20);
