@@ -339,36 +339,6 @@ def wait_until(check, seconds=5):
         time.sleep(0.005)
 
 
-# ---- times, on a machine that others use, too ----
-
-def _cpu_seconds(*pids):
-    """CPU time that processes have used, in seconds; of none: the whole machine, time taken by its host included."""
-    tick = os.sysconf("SC_CLK_TCK")
-    if not pids:
-        fields = [int(f) for f in open("/proc/stat").readline().split()[1:9]]
-        return (sum(fields) - fields[3] - fields[4]) / tick  # but for idle and iowait
-    times = [open(f"/proc/{pid}/stat").read().rpartition(")")[2].split() for pid in pids]
-    return sum(int(t[11]) + int(t[12]) for t in times) / tick
-
-
-class Neighbours:
-    """How much of a core everybody else has used since it was made; times are judged when that is little."""
-
-    def __init__(self, *pids):
-        self.pids = (os.getpid(), *pids)
-        self.all, self.ours, self.began = _cpu_seconds(), _cpu_seconds(*self.pids), time.monotonic()
-
-    def cores(self):
-        others = _cpu_seconds() - self.all - (_cpu_seconds(*self.pids) - self.ours)
-        return max(0, others) / (time.monotonic() - self.began)
-
-    def few(self):
-        if (cores := self.cores()) < 0.15:
-            return True
-        print(f"    others used {cores:.2f} of a core meanwhile: times are not judged")
-        return False
-
-
 def main(scope):
     """Runs every test_* function of a script; a `server` argument is one that they share."""
     tests = [(n[5:], f) for n, f in scope.items() if n.startswith("test_") and callable(f)]

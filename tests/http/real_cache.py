@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 
-from lib import Neighbours, SLOW, Skip, completion, main, sanitized, stream
+from lib import SLOW, Skip, completion, main, sanitized, stream
 from program import MODEL, Program, tiny
 
 GEMMA = os.environ.get("ROPEWALK_TEST_GEMMA", "")
@@ -254,26 +254,28 @@ def test_a_long_cached_prefix_takes_hardly_any_time():
     for model in [MODEL] + ([GEMMA] if GEMMA else []):
         with Program(model, "--ctx", "8192", "--memory", "900m") as server:
             first_token(server, ids(64, 9), max_tokens=4)
-            others = Neighbours(server.process.pid)
             cold = first_token(server, branch(CACHED_TOKENS, CACHED_TOKENS + 16, 1), max_tokens=1)
             warm = min(first_token(server, branch(CACHED_TOKENS, CACHED_TOKENS + 16, i), max_tokens=1)
                        for i in range(2, 7))
             print(f"    {os.path.basename(model)}: first token after {cold:.2f} s cold, {warm * 1e3:.0f} ms cached: "
                   f"{100 * warm / cold:.2f} %")
-            assert warm <= (0.02 if others.few() and not sanitized() else 0.1) * cold, (warm, cold)
+            assert warm <= (0.1 if sanitized() else 0.04) * cold, (warm, cold)
 
 
 def test_a_long_prompt_slows_a_stream_and_does_not_stop_it():
     if not MODEL:
         raise Skip("no model")
     target = 0.1 * SLOW
-    with Program(MODEL, "--ctx", "8192", "--memory", "900m", "--itl-target-ms", str(1000 * target)) as server:
+    with Program(MODEL, "--ctx", "8192", "--memory", "900m", "--lookup", "off",
+                 "--itl-target-ms", str(1000 * target)) as server:
         alone = first_token(server, branch(1, LONG_TOKENS, 1), max_tokens=1)
         gaps, done = [], threading.Event()
 
         def run():
             with server.connect(600) as c:
-                c.request("POST", "/v1/completions", stream(ids(20, 5), max_tokens=4000, ignore_eos=True))
+                # One token again and again, whose text is whole: an event a step.
+                c.request("POST", "/v1/completions", stream(ids(20, 5), max_tokens=4000, ignore_eos=True,
+                                                            logit_bias={"260": 100}))
                 c.head()
                 token(c)
                 last = time.monotonic()
@@ -286,7 +288,7 @@ def test_a_long_prompt_slows_a_stream_and_does_not_stop_it():
         thread.start()
         while len(gaps) < 20:
             time.sleep(0.01)
-        before, first, others = max(gaps[2:]), len(gaps), Neighbours(server.process.pid)
+        before, first = max(gaps[2:]), len(gaps)
         beside = first_token(server, branch(1, LONG_TOKENS, 2), max_tokens=1)
         worst = max(gaps[first:])
         done.set()
@@ -295,10 +297,11 @@ def test_a_long_prompt_slows_a_stream_and_does_not_stop_it():
         print("    gaps: " + ", ".join(f"{q}% {1e3 * inside[len(inside) * q // 100]:.0f} ms" for q in (10, 50, 90, 99)))
         print(f"    target {target * 1e3:.0f} ms: largest gap {worst * 1e3:.0f} ms ({before * 1e3:.0f} before); first "
               f"token after {beside:.2f} s, {alone:.2f} s alone")
-        if others.few():
-            assert worst <= 3 * target, sorted(gaps)[-5:]
-            assert beside <= 2 * alone * SLOW, (beside, alone)
-        assert worst < 10 * target, sorted(gaps)[-5:]
+        # A busy host makes single gaps long; what must be small are the parts that the prompt is computed in.
+        assert inside[len(inside) // 2] <= 2 * target, inside
+        assert len(inside) >= beside / (3 * target), (len(inside), beside)
+        assert worst < max(10 * target, beside / 4), inside[-5:]
+        assert beside <= 2 * alone * SLOW, (beside, alone)
 
 
 if __name__ == "__main__":
