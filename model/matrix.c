@@ -263,6 +263,7 @@ struct pass {
     enum act_kind kind;
     core_fn *const *cores; /* by tokens of a tile */
     core_fn *whole;        /* of a whole tile, with factors; NULL: as the others */
+    core_fn *blockwise;    /* of many whole tiles, or NULL */
     int width;             /* of a tile */
     size_t k_bytes;        /* of one token's block (or value) of activations */
 };
@@ -283,12 +284,33 @@ static void fetch_results(const struct pass *p, int t, int row)
     }
 }
 
+/* Whole tiles together, as far as the level has a kernel for that and there are two; returns the
+ * token behind them. */
+static int run_whole_tiles(const struct pass *p, struct core *c, int row, size_t ahead)
+{
+    int t = p->job->t0;
+    while (p->blockwise && p->job->t1 - t >= 2 * p->width) {
+        c->tiles = min_int((p->job->t1 - t) / p->width, BLOCKWISE_TILES);
+        c->act = (const uint8_t *)p->job->act + (size_t)t * (size_t)c->blocks * p->k_bytes;
+        c->out = results(p->job, t, row);
+        c->ahead = ahead;
+        for (int i = 0; i < c->tiles; i++)
+            fetch_results(p, t + i * p->width, row);
+        p->blockwise(c);
+        t += c->tiles * p->width;
+    }
+    return t;
+}
+
 /* All tiles of tokens against what *c points to, which covers k steps [first, first + blocks) of
  * `total`. While the last tile runs, the weights of the next call are fetched. */
 static void run_tiles(const struct pass *p, struct core *c, int row, int first, int total,
                       size_t ahead)
 {
-    for (int t = p->job->t0; t < p->job->t1; t += p->width) {
+    int done = run_whole_tiles(p, c, row, ahead);
+    if (done > p->job->t0)
+        ahead = 0;
+    for (int t = done; t < p->job->t1; t += p->width) {
         int w = min_int(p->width, p->job->t1 - t);
         c->act = (const uint8_t *)p->job->act +
                  ((size_t)t * (size_t)total + (size_t)first * (size_t)w) * p->k_bytes;
@@ -314,7 +336,7 @@ static void make_factors(const struct pass *p, struct core *c)
 
 static void mul_direct(const struct pass *p, int row0, int row1, size_t scales_bytes, int steps)
 {
-    bool one = p->job->t1 - p->job->t0 <= p->width;
+    bool one = p->job->t1 - p->job->t0 <= p->width || p->blockwise;
     size_t ahead = one ? scales_bytes + (size_t)p->ops->fetch_ahead : 2 * p->m->group_bytes;
     for (int row = row0; row < row1; row += 2 * MATRIX_GROUP) {
         struct core c = {.blocks = steps, .out_stride = p->job->out_stride};
@@ -386,8 +408,11 @@ static void kernel_mul(const struct matrix *m, const struct matrix_job *job, int
     p.cores = direct_cores(&p);
     if (p.cores) {
         size_t scales = scales_plane_bytes(codecs[m->format]->scales, m->cols / 32);
-        if (job->t1 - job->t0 >= p.ops->factored_tiles * p.width && p.width == p.ops->tile[s.kind])
+        int n = job->t1 - job->t0;
+        if (n >= p.ops->factored_tiles * p.width && p.width == p.ops->tile[s.kind])
             p.whole = p.ops->factored[m->format];
+        if (s.kind == ACT_INT8 && p.width == p.ops->tile[s.kind] && n >= 2 * p.width)
+            p.blockwise = p.ops->blockwise[m->format];
         mul_direct(&p, row0, row1, scales, m->cols / 32);
         return;
     }

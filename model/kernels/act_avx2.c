@@ -62,8 +62,13 @@ void act_row8_avx2(const float *x, int blocks, uint8_t *records, size_t step)
         struct rounded r = block_round(x, ACT_MAX8);
         __m256i q = to_bytes(r.q);
         __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), q);
-        __m256i sums = sum4(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0x4e));
+        pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xb1));
+        __m256i sums = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
         store_sums(out, r.d, _mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+        pairs = _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16(pairs, 5));
+        out->n32[0] = _mm256_extract_epi32(pairs, 0);
+        out->n32[1] = _mm256_extract_epi32(pairs, 4);
         store_bytes(out->q, q);
     }
 }

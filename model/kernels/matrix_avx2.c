@@ -5,6 +5,9 @@
  *
  *   unsigned bytes  pairs of weights times signed activations are added in 16 bits as long as that
  *                   cannot overflow (a whole block of 4-bit weights), then in 32
+ *   ... in halves   the same where 16 values share a factor, but their whole sum in 16 bits: it
+ *                   starts from what the bytes will count too much, so that it fits at the end,
+ *                   and wraps back what it wraps before. Times the factor it is in 32
  *   signed bytes    |w| times the activation with w's sign
  *   words           activations of 16 bits, whose two planes make one word, times weights widened
  *                   to words in a panel */
@@ -99,9 +102,20 @@ INLINE __m256 halves(const uint8_t *p)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
 
+INLINE __m256i small_integers(const uint8_t *p)
+{
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
+}
+
 INLINE __m256 small(const uint8_t *p)
 {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+    return _mm256_cvtepi32_ps(small_integers(p));
+}
+
+INLINE __m256i small_words(const uint8_t *p)
+{
+    __m256i v = small_integers(p);
+    return _mm256_blend_epi16(v, _mm256_slli_epi32(v, 16), 0xaa);
 }
 
 INLINE __m256 negative(__m256 v)
@@ -169,6 +183,16 @@ INLINE struct factors factors(const uint8_t *plane, int b, int h, const struct s
                                    : packed_factors(plane, b, h, s->scales);
 }
 
+/* In place of factors.s, with activations of 8 bits: the factor of half i twice in each lane. */
+INLINE __m256i factor_words(const uint8_t *plane, int b, int h, int i, const struct shape *s)
+{
+    if (s->panel || s->factored) {
+        int at = 16 * (b * flavour_panel_scales[s->flavour] + 1 + i) + 8 * h;
+        return _mm256_load_si256((const __m256i *)((const float *)plane + at));
+    }
+    return small_words(plane + scales_offset(s->scales, b) + 16 * i + 8 * h);
+}
+
 /* ---- the product ---- */
 
 INLINE const struct act_block *record_at(const uint8_t *act, int t, const struct shape *s)
@@ -184,11 +208,11 @@ INLINE __m256i products(__m256i w, __m256i magnitude, __m256i a, const struct sh
                          : _mm256_maddubs_epi16(w, a);
 }
 
-/* Adds to sum what quads [j0, j0 + n) give, n quads being what 16 bits can hold. */
-INLINE void segment(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t *act, size_t plane,
-                    int j0, int n, bool first, const struct shape *s)
+/* Sums of quads [j0, j0 + n), n quads being what 16 bits can hold; from what acc holds if `more`.
+ */
+INLINE void word_sums(__m256i (*acc)[MOST], const uint8_t *values, const uint8_t *act, size_t plane,
+                      int j0, int n, bool more, const struct shape *s)
 {
-    __m256i acc[2][MOST];
     UNROLL for (int j = j0; j < j0 + n; j++)
     {
         __m256i w[2], magnitude[2];
@@ -205,11 +229,19 @@ INLINE void segment(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t *
             UNROLL for (int h = 0; h < 2; h++)
             {
                 __m256i p = products(w[h], magnitude[h], a, s);
-                acc[h][t] = j == j0 ? p : _mm256_add_epi16(acc[h][t], p);
+                acc[h][t] = j == j0 && !more ? p : _mm256_add_epi16(acc[h][t], p);
                 PIN(acc[h][t]);
             }
         }
     }
+}
+
+/* Adds to sum what these quads give. */
+INLINE void segment(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t *act, size_t plane,
+                    int j0, int n, bool first, const struct shape *s)
+{
+    __m256i acc[2][MOST];
+    word_sums(acc, values, act, plane, j0, n, false, s);
     UNROLL for (int h = 0; h < 2; h++) UNROLL for (int t = 0; t < s->tokens; t++)
     {
         __m256i four = _mm256_madd_epi16(acc[h][t], _mm256_set1_epi16(1));
@@ -253,6 +285,34 @@ INLINE void integers(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t 
             __m256i from = start(record_at(act, t, s), j0 / 4, s);
             UNROLL for (int h = 0; h < 2; h++) sum[h][t] = _mm256_add_epi32(sum[h][t], from);
         }
+}
+
+/* The integers of a block, its halves times their factors. Less than 2^24, so other levels get the
+ * same from floats. */
+INLINE void scaled_integers(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t *scales,
+                            int b, const uint8_t *act, const struct shape *s)
+{
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        __m256i acc[2][MOST];
+        if (s->bias)
+            UNROLL for (int t = 0; t < s->tokens; t++)
+            {
+                __m256i from = _mm256_set1_epi32(record_at(act, t, s)->n32[i]);
+                acc[0][t] = s->bias == 4 ? _mm256_srai_epi16(from, 3) : from;
+                acc[1][t] = acc[0][t];
+            }
+        word_sums(acc, values, act, 0, 4 * i, 4, s->bias != 0, s);
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            __m256i factor = factor_words(scales, b, h, i, s);
+            UNROLL for (int t = 0; t < s->tokens; t++)
+            {
+                __m256i all = _mm256_madd_epi16(acc[h][t], factor);
+                sum[h][t] = i == 0 ? all : _mm256_add_epi32(sum[h][t], all);
+            }
+        }
+    }
 }
 
 /* ---- words ----
@@ -346,7 +406,9 @@ INLINE void block(__m256 (*acc)[MOST], const uint8_t *values, const uint8_t *sca
     bool half = s->flavour >= FLAVOUR_HALF;
     __m256i sum[2][2][MOST];
     struct word_act words[MOST];
-    if (s->words) {
+    if (half && !s->wide) {
+        scaled_integers(sum[0], values, scales, b, act, s);
+    } else if (s->words) {
         spread(words, act, s);
         word_integers(sum[0], values, words, 0, half ? 4 : 8, s);
         if (half)
@@ -362,7 +424,7 @@ INLINE void block(__m256 (*acc)[MOST], const uint8_t *values, const uint8_t *sca
         UNROLL for (int t = 0; t < s->tokens; t++)
         {
             __m256 p = _mm256_cvtepi32_ps(sum[0][h][t]);
-            if (half)
+            if (half && s->wide)
                 p = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[1][h][t]), f.s[1],
                                     _mm256_mul_ps(p, f.s[0]));
             acc[h][t] = chain(acc[h][t], p, &f, record_at(act, t, s), s->flavour);
@@ -462,15 +524,17 @@ DIRECT_CORES(direct_q6_k, 2, VALUES_6, SCALES_K16, FLAVOUR_HALF, 32)
 
 /* ---- panels ---- */
 
-INLINE void store_factors(float *p, const struct factors *f, enum flavour flavour)
+INLINE void store_factors(const uint8_t *plane, int b, int h, float *p, const struct shape *s)
 {
-    _mm256_store_ps(p, f->d);
-    if (flavour == FLAVOUR_MIN)
-        _mm256_store_ps(p + 16, f->m[0]);
-    for (int i = 0; i < 2 && flavour >= FLAVOUR_HALF; i++) {
-        _mm256_store_ps(p + 16 + 16 * i, f->s[i]);
-        if (flavour == FLAVOUR_HALF_MIN)
-            _mm256_store_ps(p + 48 + 16 * i, f->m[i]);
+    struct factors f = packed_factors(plane, b, h, s->scales);
+    _mm256_store_ps(p, f.d);
+    if (s->flavour == FLAVOUR_MIN)
+        _mm256_store_ps(p + 16, f.m[0]);
+    for (int i = 0; i < 2 && s->flavour >= FLAVOUR_HALF; i++) {
+        __m256 words = _mm256_castsi256_ps(factor_words(plane, b, h, i, s));
+        _mm256_store_ps(p + 16 + 16 * i, s->words ? f.s[i] : words);
+        if (s->flavour == FLAVOUR_HALF_MIN)
+            _mm256_store_ps(p + 48 + 16 * i, f.m[i]);
     }
 }
 
@@ -502,18 +566,24 @@ INLINE void expand_half(uint8_t *values, const uint8_t *from, const struct shape
     }
 }
 
+/* Block b of a group, whose values lie at `from`. */
+INLINE void expand_block(const uint8_t *group, int b, const uint8_t *from, uint8_t *values,
+                         float *scales, const struct shape *s)
+{
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        store_factors(group, b, h, scales + 8 * h, s);
+        expand_half(values + h * HALF_BYTES, from + h * HALF_BYTES, s);
+    }
+}
+
 INLINE void expand(const uint8_t *group, int blocks, int first, int count, uint8_t *values,
                    float *scales, struct shape s)
 {
     size_t plane = scales_plane_bytes(s.scales, blocks);
     const uint8_t *from = group + plane + (size_t)first * (size_t)values_bytes[s.values];
     for (int b = first; b < first + count; b++) {
-        UNROLL for (int h = 0; h < 2; h++)
-        {
-            struct factors f = packed_factors(group, b, h, s.scales);
-            store_factors(scales + 8 * h, &f, s.flavour);
-            expand_half(values + h * HALF_BYTES, from + h * HALF_BYTES, &s);
-        }
+        expand_block(group, b, from, values, scales, &s);
         fetch_block(group, b, FETCH_AHEAD + plane, s.values, s.scales, 1);
         from += values_bytes[s.values];
         values += s.words ? WORD_PANEL_VALUES : PANEL_VALUES;
@@ -527,21 +597,78 @@ PACKED_FORMATS(EXPAND, expand_words_, .words = true)
 /* ---- whole tiles, scales made ready before ----
  *
  * The scales of K formats are worth making once for several tiles (Zen 3, Q4_K: 183 -> 206 GOP/s a
- * core at 16 tokens; Q6_K gains nothing). */
+ * core at 16 tokens). */
 
 INLINE void make_factors(const uint8_t *group, int blocks, float *out, enum scales_kind scales,
                          enum flavour flavour)
 {
+    const struct shape s = {.scales = scales, .flavour = flavour};
     for (int b = 0; b < blocks; b++, out += 16 * flavour_panel_scales[flavour])
-        UNROLL for (int h = 0; h < 2; h++)
-        {
-            struct factors f = packed_factors(group, b, h, scales);
-            store_factors(out + 8 * h, &f, flavour);
-        }
+        UNROLL for (int h = 0; h < 2; h++) store_factors(group, b, h, out + 8 * h, &s);
 }
 
 FACTORED(q4_k, SCALES_K_MIN, FLAVOUR_MIN, .values = VALUES_4, .steps = 8, .tokens = TILE)
-FACTORED(q5_k, SCALES_K_MIN, FLAVOUR_MIN, .values = VALUES_5, .steps = 4, .tokens = TILE)
+
+/* ---- whole tiles, block by block ----
+ *
+ * Where taking weights apart is dear, a block is taken apart once for all tiles, at the same time
+ * as the tiles of the block before are multiplied (Zen 3, 16 tokens, both cores: Q6_K 305 -> 375
+ * GOP/s, Q5_0 297 -> 367; Q4_K, whose values cost two instructions, 407 -> 390). A panel does not
+ * do that: it is made first, and pays only for dozens of tokens. */
+
+INLINE void load_sums(__m256 (*acc)[MOST], float (*sums)[TILE][8])
+{
+    UNROLL for (int h = 0; h < 2; h++) UNROLL for (int t = 0; t < TILE; t++)
+        acc[h][t] = _mm256_load_ps(sums[h][t]);
+}
+
+INLINE void blockwise(const struct core *c, const struct shape packed)
+{
+    float sums[BLOCKWISE_TILES][2][TILE][8] __attribute__((aligned(32)));
+    uint8_t values[PANEL_VALUES] __attribute__((aligned(32)));
+    float scales[5 * MATRIX_GROUP] __attribute__((aligned(32)));
+    struct shape s = packed;
+    s.panel = true;
+    for (int g = 0; g < 2 && c->rows > 16 * g; g++) {
+        const uint8_t *from = c->values[g];
+        memset(sums, 0, (size_t)c->tiles * sizeof sums[0]);
+        for (int b = 0; b < c->blocks; b++, from += values_bytes[s.values]) {
+            expand_block(c->scales[g], b, from, values, scales, &packed);
+            fetch_block(c->scales[g], b, c->ahead, s.values, s.scales, 1);
+            const uint8_t *act = c->act + (size_t)b * TILE * sizeof(struct act_block);
+            for (int i = 0; i < c->tiles; i++) {
+                __m256 acc[2][MOST];
+                load_sums(acc, sums[i]);
+                block(acc, values, (const uint8_t *)scales, 0, act, &s);
+                UNROLL for (int h = 0; h < 2; h++) UNROLL for (int t = 0; t < TILE; t++)
+                    _mm256_store_ps(sums[i][h][t], acc[h][t]);
+                act += (size_t)c->blocks * TILE * sizeof(struct act_block);
+            }
+        }
+        struct core tile = *c;
+        for (int i = 0; i < c->tiles; i++, tile.out += TILE * c->out_stride) {
+            __m256 acc[2][MOST];
+            load_sums(acc, sums[i]);
+            store_acc(acc, &tile, g, TILE);
+        }
+    }
+}
+
+/* name, values, scales, flavour, bias, steps */
+#define BLOCKWISE(name, values_, scales_, flavour_, bias_, steps_)                                 \
+    static void name(const struct core *c)                                                         \
+    {                                                                                              \
+        blockwise(c, (struct shape){.values = values_,                                             \
+                                    .scales = scales_,                                             \
+                                    .flavour = flavour_,                                           \
+                                    .bias = bias_,                                                 \
+                                    .steps = steps_,                                               \
+                                    .tokens = TILE});                                              \
+    }
+BLOCKWISE(blockwise_q5_0, VALUES_5, SCALES_F16, FLAVOUR_PLAIN, 16, 4)
+BLOCKWISE(blockwise_q5_1, VALUES_5, SCALES_F16_MIN, FLAVOUR_MIN, 0, 4)
+BLOCKWISE(blockwise_q5_k, VALUES_5, SCALES_K_MIN, FLAVOUR_MIN, 0, 4)
+BLOCKWISE(blockwise_q6_k, VALUES_6, SCALES_K16, FLAVOUR_HALF, 32, 2)
 
 /* ---- the table ---- */
 
@@ -598,7 +725,7 @@ static double peak(int rounds)
 
 const struct matrix_ops matrix_ops_avx2 = {
     .tile = {[ACT_INT8] = TILE, [ACT_INT16] = TILE, [ACT_TILED] = 6},
-    .direct_tiles = {[VALUES_4] = 8, [VALUES_5] = 3, [VALUES_6] = 5, [VALUES_8] = 32},
+    .direct_tiles = {[VALUES_4] = 8, [VALUES_5] = 16, [VALUES_6] = 16, [VALUES_8] = 32},
     .factored_tiles = 2,
     .act_row = {act_row8_avx2, act_row16_avx2},
     .wide_words = true,
@@ -606,8 +733,12 @@ const struct matrix_ops matrix_ops_avx2 = {
     .expand = {EXPANDERS(expand_), EXPANDERS(expand_words_)},
     .panel = {PANELS, WIDE_PANELS},
     .direct = DIRECT(),
-    .factors = {[FORMAT_Q4_K] = factors_q4_k, [FORMAT_Q5_K] = factors_q5_k},
-    .factored = {[FORMAT_Q4_K] = factored_q4_k, [FORMAT_Q5_K] = factored_q5_k},
+    .factors = {[FORMAT_Q4_K] = factors_q4_k},
+    .factored = {[FORMAT_Q4_K] = factored_q4_k},
+    .blockwise = {[FORMAT_Q5_0] = blockwise_q5_0,
+                  [FORMAT_Q5_1] = blockwise_q5_1,
+                  [FORMAT_Q5_K] = blockwise_q5_k,
+                  [FORMAT_Q6_K] = blockwise_q6_k},
     .wide = DIRECT(wide_),
     .floats =
         {

@@ -12,7 +12,7 @@
  * blocks cost a tenth of the speed, 64 are level with 128 up to 2,048 k).
  * FETCH_AHEAD: bytes, measured on Zen 4 (4096 about the same, 2048 and 16384 worse); see fetch.h.
  */
-enum { TILE_MAX = 12, PANEL_BLOCKS = 128, FETCH_AHEAD = 8192 };
+enum { TILE_MAX = 12, PANEL_BLOCKS = 128, FETCH_AHEAD = 8192, BLOCKWISE_TILES = 16 };
 
 /* One call: two groups of rows times one tile of tokens, over `blocks` blocks (float weights:
  * values) of k. */
@@ -22,6 +22,7 @@ struct core {
                                              those of a panel */
     int blocks;
     const uint8_t *act; /* the tile, at the first block */
+    int tiles;          /* for `blockwise`: so many whole tiles, one behind the other */
     float *out;         /* row 0 of token 0 of the tile */
     size_t out_stride;
     int rows;     /* rows of the two groups that exist: 1 to 32 */
@@ -51,6 +52,9 @@ struct matrix_ops {
     /* Faster than `direct` on a whole tile, when many tiles share the factors; NULL: none. */
     factors_fn *factors[FORMAT_COUNT];
     core_fn *factored[FORMAT_COUNT];
+    /* Faster than one tile after the other: all blocks of up to BLOCKWISE_TILES whole tiles; NULL:
+     * none. Fetches as for one tile. */
+    core_fn *blockwise[FORMAT_COUNT];
     core_fn *const *wide[FORMAT_COUNT];   /* ACT_INT16, the same; for one tile only */
     core_fn *const *floats[FORMAT_COUNT]; /* ACT_TILED: [tokens] */
     /* Multiplies as the integer cores do, on registers alone, `rounds` times; how many

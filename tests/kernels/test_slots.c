@@ -24,7 +24,7 @@ _Static_assert(sizeof(struct vec_ops) == VEC_SLOTS * sizeof(slot_fn *), "compare
 _Static_assert(sizeof(struct pick_ops) == PICK_SLOTS * sizeof(slot_fn *), "compare it, count it");
 _Static_assert(sizeof(struct matrix_ops) == (3 + VALUES_TABLE + 3) * sizeof(int) +
                                                 sizeof(int) /* a bool */ +
-                                                (3 + 9 * FORMAT_COUNT) * sizeof(slot_fn *),
+                                                (3 + 10 * FORMAT_COUNT) * sizeof(slot_fn *),
                "check it below, count it"); /* `peak` only measures */
 
 static void no_slot_is_empty(void **state)
@@ -110,6 +110,7 @@ static void run_core(struct bench *b, core_fn *core, expand_fn *expand)
     factors_fn *make = expand ? NULL : matrix_ops(b->how.isa)->factors[b->format];
     struct core c = {.act = act, .out = b->found, .out_stride = ROWS, .rows = ROWS};
     c.blocks = exact ? COLS : COLS / 32;
+    c.tiles = b->tokens / matrix_ops(b->how.isa)->tile[ACT_INT8];
     for (int g = 0; g < 2; g++) {
         const uint8_t *group = m.packed + (size_t)g * m.group_bytes;
         c.scales[g] = group;
@@ -173,6 +174,14 @@ static void check_factored(struct bench *b)
         check_core(b, ops->factored[b->format], ops->tile[ACT_INT8], NULL, "factored");
 }
 
+/* The core of many whole tiles, where there is one; test_matrix gives it more. */
+static void check_blockwise(struct bench *b)
+{
+    const struct matrix_ops *ops = matrix_ops(b->how.isa);
+    if (ops->blockwise[b->format])
+        check_core(b, ops->blockwise[b->format], 2 * ops->tile[ACT_INT8], NULL, "blockwise");
+}
+
 static void check_format(struct bench *b, enum format_id f, enum isa level)
 {
     const struct matrix_ops *ops = matrix_ops(level);
@@ -188,6 +197,7 @@ static void check_format(struct bench *b, enum format_id f, enum isa level)
     if (ops->direct[f])
         check_cores(b, ops->direct[f], NULL, "direct");
     check_factored(b);
+    check_blockwise(b);
     b->how.mode = MATRIX_INT16;
     check_cores(b, ops->panel[1][f], ops->expand[1][f], "wide panel");
     if (ops->wide[f])
