@@ -55,6 +55,12 @@ INLINE void store_bytes(int8_t *to, __m256i q)
     _mm256_storeu_si256((__m256i *)to, q);
 }
 
+/* The first two. */
+INLINE int32_t words_times(__m128i words, int factor)
+{
+    return _mm_cvtsi128_si32(_mm_mullo_epi16(words, _mm_set1_epi16((int16_t)factor)));
+}
+
 void act_row8_avx2(const float *x, int blocks, uint8_t *records, size_t step)
 {
     for (int b = 0; b < blocks; b++, x += 32, records += step) {
@@ -64,11 +70,12 @@ void act_row8_avx2(const float *x, int blocks, uint8_t *records, size_t step)
         __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), q);
         pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0x4e));
         pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xb1));
-        __m256i sums = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-        store_sums(out, r.d, _mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-        pairs = _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16(pairs, 5));
-        out->n32[0] = _mm256_extract_epi32(pairs, 0);
-        out->n32[1] = _mm256_extract_epi32(pairs, 4);
+        __m128i half0 = _mm256_castsi256_si128(pairs), half1 = _mm256_extracti128_si256(pairs, 1);
+        const __m128i ones = _mm_set1_epi16(1);
+        store_sums(out, r.d, _mm_madd_epi16(half0, ones), _mm_madd_epi16(half1, ones));
+        out->n8 = words_times(_mm_add_epi16(half0, half1), -8);
+        out->n32[0] = words_times(half0, -32);
+        out->n32[1] = words_times(half1, -32);
         store_bytes(out->q, q);
     }
 }

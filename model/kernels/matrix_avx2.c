@@ -4,10 +4,11 @@
 /* Products with AVX2. A group of 16 rows is two halves of 8. Three ways:
  *
  *   unsigned bytes  pairs of weights times signed activations are added in 16 bits as long as that
- *                   cannot overflow (a whole block of 4-bit weights), then in 32
- *   ... in halves   the same where 16 values share a factor, but their whole sum in 16 bits: it
- *                   starts from what the bytes will count too much, so that it fits at the end,
- *                   and wraps back what it wraps before. Times the factor it is in 32
+ *                   cannot overflow (a whole block of 4-bit weights), then in 32. Where the bytes
+ *                   count a bias too much, 16 bits hold the sum of 32 values of up to 5 bits, or
+ *                   of 16 of 6 bits: it starts from what will be too much, so that it fits at the
+ *                   end, and wraps back what it wraps before. Where 16 values share a factor,
+ *                   multiplying by that brings it to 32 bits
  *   signed bytes    |w| times the activation with w's sign
  *   words           activations of 16 bits, whose two planes make one word, times weights widened
  *                   to words in a panel */
@@ -28,7 +29,7 @@ struct shape {
     enum values_kind values;
     enum scales_kind scales;
     int bias;  /* what the multiplied bytes count too much */
-    int steps; /* quads that 16 bits can sum; 1: signed bytes */
+    int steps; /* quads that 16 bits can sum, were they never to wrap; 1: signed bytes */
     const int8_t *table;
     enum flavour flavour;
     int tokens;
@@ -256,15 +257,19 @@ INLINE void dots(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t *act
     UNROLL for (int j = j0; j < j1; j += n) segment(sum, values, act, plane, j, n, j == j0, s);
 }
 
-/* Minus bias times the sum of the activations. */
+/* Minus bias times the sum of the activations, of 16 bits. */
 INLINE __m256i start(const struct act_block *a, int half, const struct shape *s)
 {
-    if (s->flavour == FLAVOUR_HALF) {
-        __m256i v = _mm256_set1_epi32(a->n32[half]);
-        return s->bias == 4 ? _mm256_srai_epi32(v, 3) : v;
-    }
-    __m256i v = _mm256_set1_epi32(a->n8);
-    return s->bias == 1 ? _mm256_srai_epi32(v, 3) : s->bias == 16 ? _mm256_slli_epi32(v, 1) : v;
+    __m256i v = _mm256_set1_epi32(s->flavour == FLAVOUR_HALF ? a->n32[half] : a->n8);
+    return s->bias == 16 ? _mm256_slli_epi32(v, 1) : v;
+}
+
+/* The same in words, of 8 bits. */
+INLINE __m256i start_words(const struct act_block *a, int half, const struct shape *s)
+{
+    __m256i v = _mm256_set1_epi32(s->flavour == FLAVOUR_HALF ? a->n32[half] : a->n8);
+    bool less = s->bias == 4 || s->bias == 1;
+    return less ? _mm256_srai_epi16(v, 3) : s->bias == 16 ? _mm256_slli_epi16(v, 1) : v;
 }
 
 /* The integers of quads [j0, j1): with 16-bit activations 255 * high + low. */
@@ -272,13 +277,13 @@ INLINE void integers(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t 
                      int j1, const struct shape *s)
 {
     dots(sum, values, act, 0, j0, j1, s);
-    if (s->wide) {
-        __m256i low[2][MOST];
-        dots(low, values, act, 32, j0, j1, s);
-        UNROLL for (int h = 0; h < 2; h++) UNROLL for (int t = 0; t < s->tokens; t++)
-            sum[h][t] = _mm256_add_epi32(
-                low[h][t], _mm256_sub_epi32(_mm256_slli_epi32(sum[h][t], 8), sum[h][t]));
-    }
+    if (!s->wide)
+        return;
+    __m256i low[2][MOST];
+    dots(low, values, act, 32, j0, j1, s);
+    UNROLL for (int h = 0; h < 2; h++) UNROLL for (int t = 0; t < s->tokens; t++)
+        sum[h][t] = _mm256_add_epi32(low[h][t],
+                                     _mm256_sub_epi32(_mm256_slli_epi32(sum[h][t], 8), sum[h][t]));
     if (s->bias)
         UNROLL for (int t = 0; t < s->tokens; t++)
         {
@@ -287,28 +292,26 @@ INLINE void integers(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t 
         }
 }
 
-/* The integers of a block, its halves times their factors. Less than 2^24, so other levels get the
- * same from floats. */
-INLINE void scaled_integers(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t *scales,
-                            int b, const uint8_t *act, const struct shape *s)
+/* The integers of a block, its halves, if they have factors, times those. Less than 2^24, so other
+ * levels get the same from floats. */
+INLINE void wrapped_integers(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t *scales,
+                             int b, const uint8_t *act, const struct shape *s)
 {
-    UNROLL for (int i = 0; i < 2; i++)
+    bool half = s->flavour >= FLAVOUR_HALF;
+    int quads = half ? QUADS / 2 : QUADS;
+    UNROLL for (int i = 0; i < QUADS / quads; i++)
     {
         __m256i acc[2][MOST];
         if (s->bias)
             UNROLL for (int t = 0; t < s->tokens; t++)
-            {
-                __m256i from = _mm256_set1_epi32(record_at(act, t, s)->n32[i]);
-                acc[0][t] = s->bias == 4 ? _mm256_srai_epi16(from, 3) : from;
-                acc[1][t] = acc[0][t];
-            }
-        word_sums(acc, values, act, 0, 4 * i, 4, s->bias != 0, s);
+                acc[0][t] = acc[1][t] = start_words(record_at(act, t, s), i, s);
+        word_sums(acc, values, act, 0, i * quads, quads, s->bias != 0, s);
         UNROLL for (int h = 0; h < 2; h++)
         {
-            __m256i factor = factor_words(scales, b, h, i, s);
+            __m256i f = half ? factor_words(scales, b, h, i, s) : _mm256_set1_epi16(1);
             UNROLL for (int t = 0; t < s->tokens; t++)
             {
-                __m256i all = _mm256_madd_epi16(acc[h][t], factor);
+                __m256i all = _mm256_madd_epi16(acc[h][t], f);
                 sum[h][t] = i == 0 ? all : _mm256_add_epi32(sum[h][t], all);
             }
         }
@@ -406,8 +409,8 @@ INLINE void block(__m256 (*acc)[MOST], const uint8_t *values, const uint8_t *sca
     bool half = s->flavour >= FLAVOUR_HALF;
     __m256i sum[2][2][MOST];
     struct word_act words[MOST];
-    if (half && !s->wide) {
-        scaled_integers(sum[0], values, scales, b, act, s);
+    if (!s->wide && (half || s->bias)) {
+        wrapped_integers(sum[0], values, scales, b, act, s);
     } else if (s->words) {
         spread(words, act, s);
         word_integers(sum[0], values, words, 0, half ? 4 : 8, s);

@@ -89,13 +89,14 @@ static inline size_t scales_plane_bytes(enum scales_kind kind, int blocks)
  * that does w tokens reaches everything by constant distances, and no tile is padded. */
 
 struct act_block {
-    float d;          /* x = d * q */
-    float dsum;       /* d * (sum of q) */
-    float dsum16[2];  /* the same over 16 values */
-    int32_t n8, n128; /* -8 and -128 times the sum of q: what unsigned codes count too much */
-    int32_t n32[2];   /* -32 times the sums over 16 values. AVX2, 8 bits: a word of those with
-                         k % 4 < 2, a word of the others */
-    int8_t q[32];     /* 8 bits: q. 16 bits: the high plane, q = 255 high + low */
+    float d;         /* x = d * q */
+    float dsum;      /* d * (sum of q) */
+    float dsum16[2]; /* the same over 16 values */
+    /* What unsigned codes count too much: -8 and -128 times the sum of q, -32 times the sums over
+     * 16 values. AVX2, 8 bits: n8 and n32 are a word of those with k % 4 < 2 and a word of the
+     * others. */
+    int32_t n8, n128, n32[2];
+    int8_t q[32]; /* 8 bits: q. 16 bits: the high plane, q = 255 high + low */
 };
 struct act_block16 {
     struct act_block high;
