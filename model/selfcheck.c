@@ -15,10 +15,13 @@
  * a whole group of rows and a part of one, whole blocks of every format, few and many tokens. */
 #define ROWS   19
 #define COLS   256
-#define TOKENS 32 /* whole tiles, as many as make any kernel worth its while */
+#define TOKENS 68 /* whole tiles, so many that a level with panels has them for every format */
 #define HEADS  4
 #define HEAD   32
 #define PAST   40 /* positions: a whole block and a part of one */
+
+enum { RESULTS = 8 * COLS }; /* floats: most that a check compares */
+_Static_assert(RESULTS >= ROWS * TOKENS, "products of all tokens");
 
 struct problem {
     uint8_t *source; /* rows of any format */
@@ -232,8 +235,8 @@ static bool problem_init(struct problem *p, enum isa level)
     p->act = mem_alloc(1, p->act_bytes);
     p->scratch = mem_alloc(1, p->scratch_bytes);
     p->blocks = mem_alloc(1, p->block_bytes);
-    p->expected = mem_alloc(8 * COLS, sizeof *p->expected);
-    p->found = mem_alloc(8 * COLS, sizeof *p->found);
+    p->expected = mem_alloc(RESULTS, sizeof *p->expected);
+    p->found = mem_alloc(RESULTS, sizeof *p->found);
     if (!p->source || !p->x || !p->packed || !p->act || !p->scratch || !p->blocks || !p->expected ||
         !p->found)
         return false;

@@ -728,7 +728,7 @@ static double peak(int rounds)
 
 const struct matrix_ops matrix_ops_avx2 = {
     .tile = {[ACT_INT8] = TILE, [ACT_INT16] = TILE, [ACT_TILED] = 6},
-    .direct_tiles = {[VALUES_4] = 8, [VALUES_5] = 16, [VALUES_6] = 16, [VALUES_8] = 32},
+    .direct_tiles = {[VALUES_4] = 8, [VALUES_5] = 16, [VALUES_6] = 16, [VALUES_8] = 16},
     .factored_tiles = 2,
     .act_row = {act_row8_avx2, act_row16_avx2},
     .wide_words = true,
