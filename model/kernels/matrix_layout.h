@@ -21,8 +21,9 @@
  * Float weights are [k][16 rows].
  *
  * A panel is a piece of the same matrix taken apart: 8 vectors of bytes per block, and floats for
- * scales, PANEL_SCALES arrays of 16 per block. It lives in a worker's scratch. A level may have
- * panels of words, of twice the bytes, in an order of its own. */
+ * scales, flavour_panel_scales arrays of 16 per block. It lives in a worker's scratch. A level may
+ * have panels of words, of twice the bytes, in an order of its own, and factors per 16 values as
+ * integers (AVX2: twice as a word in each lane). */
 
 enum { QUADS = 8, QUAD_BYTES = 64, PANEL_VALUES = QUADS * QUAD_BYTES };
 
