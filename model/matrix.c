@@ -273,52 +273,47 @@ static const uint8_t *group_at(const struct matrix *m, int row)
     return m->packed + (size_t)(row / MATRIX_GROUP) * m->group_bytes;
 }
 
-/* Where the results of the tile that begins at token t go. Rows of results are often a power of two
+/* Where the results of tokens [t, end) go. Rows of results are often a power of two
  * apart, so that the caches hold few of them. */
-static void fetch_results(const struct pass *p, int t, int row)
+static void fetch_results(const struct pass *p, int t, int end, int row)
 {
-    for (int end = min_int(t + p->width, p->job->t1); t < end; t++) {
+    for (end = min_int(end, p->job->t1); t < end; t++) {
         const float *at = results(p->job, t, row);
         __builtin_prefetch(at, 1);
         __builtin_prefetch(at + MATRIX_GROUP, 1);
     }
 }
 
-/* Whole tiles together, as far as the level has a kernel for that and there are two; returns the
- * token behind them. */
+/* All whole tiles together, if there is a kernel for that; returns the token behind them. */
 static int run_whole_tiles(const struct pass *p, struct core *c, int row, size_t ahead)
 {
-    int t = p->job->t0;
-    while (p->blockwise && p->job->t1 - t >= 2 * p->width) {
-        c->tiles = min_int((p->job->t1 - t) / p->width, BLOCKWISE_TILES);
-        c->act = (const uint8_t *)p->job->act + (size_t)t * (size_t)c->blocks * p->k_bytes;
-        c->out = results(p->job, t, row);
-        c->ahead = ahead;
-        for (int i = 0; i < c->tiles; i++)
-            fetch_results(p, t + i * p->width, row);
-        p->blockwise(c);
-        t += c->tiles * p->width;
-    }
-    return t;
+    int t0 = p->job->t0, end = t0 + (p->job->t1 - t0) / p->width * p->width;
+    if (!p->blockwise)
+        return t0;
+    c->tiles = (end - t0) / p->width;
+    c->act = (const uint8_t *)p->job->act + (size_t)t0 * (size_t)c->blocks * p->k_bytes;
+    c->out = results(p->job, t0, row);
+    c->ahead = ahead;
+    fetch_results(p, t0, end, row);
+    p->blockwise(c);
+    return end;
 }
 
 /* All tiles of tokens against what *c points to, which covers k steps [first, first + blocks) of
- * `total`. While the last tile runs, the weights of the next call are fetched. */
+ * `total`. Weights are fetched ahead by whoever reads them only once, or, for the next call, while
+ * the last tile runs. */
 static void run_tiles(const struct pass *p, struct core *c, int row, int first, int total,
                       size_t ahead)
 {
-    int done = run_whole_tiles(p, c, row, ahead);
-    if (done > p->job->t0)
-        ahead = 0;
-    for (int t = done; t < p->job->t1; t += p->width) {
+    for (int t = run_whole_tiles(p, c, row, ahead); t < p->job->t1; t += p->width) {
         int w = min_int(p->width, p->job->t1 - t);
         c->act = (const uint8_t *)p->job->act +
                  ((size_t)t * (size_t)total + (size_t)first * (size_t)w) * p->k_bytes;
         c->out = results(p->job, t, row);
         c->more = first > 0;
-        c->ahead = t + w == p->job->t1 ? ahead : 0;
+        c->ahead = t + w == p->job->t1 && !p->blockwise ? ahead : 0;
         core_fn *core = p->whole && w == p->width ? p->whole : p->cores[w];
-        fetch_results(p, t + w, row);
+        fetch_results(p, t + w, t + w + p->width, row);
         core(c);
     }
 }
@@ -336,8 +331,8 @@ static void make_factors(const struct pass *p, struct core *c)
 
 static void mul_direct(const struct pass *p, int row0, int row1, size_t scales_bytes, int steps)
 {
-    bool one = p->job->t1 - p->job->t0 <= p->width || p->blockwise;
-    size_t ahead = one ? scales_bytes + (size_t)p->ops->fetch_ahead : 2 * p->m->group_bytes;
+    bool once = p->job->t1 - p->job->t0 <= p->width || p->blockwise;
+    size_t ahead = once ? scales_bytes + (size_t)p->ops->fetch_ahead : 2 * p->m->group_bytes;
     for (int row = row0; row < row1; row += 2 * MATRIX_GROUP) {
         struct core c = {.blocks = steps, .out_stride = p->job->out_stride};
         c.rows = min_int(2 * MATRIX_GROUP, row1 - row);
@@ -408,11 +403,12 @@ static void kernel_mul(const struct matrix *m, const struct matrix_job *job, int
     p.cores = direct_cores(&p);
     if (p.cores) {
         size_t scales = scales_plane_bytes(codecs[m->format]->scales, m->cols / 32);
-        int n = job->t1 - job->t0;
-        if (n >= p.ops->factored_tiles * p.width && p.width == p.ops->tile[s.kind])
-            p.whole = p.ops->factored[m->format];
-        if (s.kind == ACT_INT8 && p.width == p.ops->tile[s.kind] && n >= 2 * p.width)
+        bool whole = s.kind == ACT_INT8 && p.width == p.ops->tile[s.kind];
+        int tiles = whole ? (job->t1 - job->t0) / p.width : 0;
+        if (tiles >= 2 && tiles <= BLOCKWISE_TILES)
             p.blockwise = p.ops->blockwise[m->format];
+        if (whole && tiles >= p.ops->factored_tiles)
+            p.whole = p.ops->factored[m->format];
         mul_direct(&p, row0, row1, scales, m->cols / 32);
         return;
     }

@@ -55,7 +55,7 @@ INLINE void store_bytes(int8_t *to, __m256i q)
     _mm256_storeu_si256((__m256i *)to, q);
 }
 
-/* The first two. */
+/* The first two, times the factor. */
 INLINE int32_t words_times(__m128i words, int factor)
 {
     return _mm_cvtsi128_si32(_mm_mullo_epi16(words, _mm_set1_epi16((int16_t)factor)));

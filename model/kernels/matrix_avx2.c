@@ -6,9 +6,10 @@
  *   unsigned bytes  pairs of weights times signed activations are added in 16 bits as long as that
  *                   cannot overflow (a whole block of 4-bit weights), then in 32. Where the bytes
  *                   count a bias too much, 16 bits hold the sum of 32 values of up to 5 bits, or
- *                   of 16 of 6 bits: it starts from what will be too much, so that it fits at the
- *                   end, and wraps back what it wraps before. Where 16 values share a factor,
- *                   multiplying by that brings it to 32 bits
+ *                   of 16 of 6 bits, if it begins with minus bias times their activations: what is
+ *                   added already then counts (code - bias) x, what is not -bias x, either at most
+ *                   bias |x|. Where 16 values share a factor, multiplying by that brings them to
+ *                   32 bits
  *   signed bytes    |w| times the activation with w's sign
  *   words           activations of 16 bits, whose two planes make one word, times weights widened
  *                   to words in a panel */
@@ -21,6 +22,11 @@
 
 enum { HALF_BYTES = 32, TILE = 4 };
 
+enum {
+    WHOLE = 0, /* all that share a factor, or the block; 8 bits only */
+    SIGNED = 1 /* none: signed bytes */
+};
+
 /* Where a kernel's weights come from: a packed format, or a panel of the same integers. */
 struct shape {
     bool panel;
@@ -29,7 +35,7 @@ struct shape {
     enum values_kind values;
     enum scales_kind scales;
     int bias;  /* what the multiplied bytes count too much */
-    int steps; /* quads that 16 bits can sum, were they never to wrap; 1: signed bytes */
+    int steps; /* quads that 16 bits can sum, or one of the following */
     const int8_t *table;
     enum flavour flavour;
     int tokens;
@@ -205,8 +211,8 @@ INLINE const struct act_block *record_at(const uint8_t *act, int t, const struct
 /* Products of quad j, pairs of k added: 16 bits. */
 INLINE __m256i products(__m256i w, __m256i magnitude, __m256i a, const struct shape *s)
 {
-    return s->steps == 1 ? _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(a, w))
-                         : _mm256_maddubs_epi16(w, a);
+    return s->steps == SIGNED ? _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(a, w))
+                              : _mm256_maddubs_epi16(w, a);
 }
 
 /* Sums of quads [j0, j0 + n), n quads being what 16 bits can hold; from what acc holds if `more`.
@@ -220,7 +226,7 @@ INLINE void word_sums(__m256i (*acc)[MOST], const uint8_t *values, const uint8_t
         UNROLL for (int h = 0; h < 2; h++)
         {
             w[h] = quad(values + h * HALF_BYTES, j, s);
-            magnitude[h] = s->steps == 1 ? _mm256_abs_epi8(w[h]) : w[h];
+            magnitude[h] = s->steps == SIGNED ? _mm256_abs_epi8(w[h]) : w[h];
         }
         UNROLL for (int t = 0; t < s->tokens; t++)
         {
@@ -257,14 +263,14 @@ INLINE void dots(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t *act
     UNROLL for (int j = j0; j < j1; j += n) segment(sum, values, act, plane, j, n, j == j0, s);
 }
 
-/* Minus bias times the sum of the activations, of 16 bits. */
+/* What 16-bit activations begin with: minus bias times their sum. */
 INLINE __m256i start(const struct act_block *a, int half, const struct shape *s)
 {
     __m256i v = _mm256_set1_epi32(s->flavour == FLAVOUR_HALF ? a->n32[half] : a->n8);
     return s->bias == 16 ? _mm256_slli_epi32(v, 1) : v;
 }
 
-/* The same in words, of 8 bits. */
+/* What 8-bit activations begin with: the same in two words a lane, as their products are added. */
 INLINE __m256i start_words(const struct act_block *a, int half, const struct shape *s)
 {
     __m256i v = _mm256_set1_epi32(s->flavour == FLAVOUR_HALF ? a->n32[half] : a->n8);
@@ -294,8 +300,8 @@ INLINE void integers(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t 
 
 /* The integers of a block, its halves, if they have factors, times those. Less than 2^24, so other
  * levels get the same from floats. */
-INLINE void wrapped_integers(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t *scales,
-                             int b, const uint8_t *act, const struct shape *s)
+INLINE void whole_integers(__m256i (*sum)[MOST], const uint8_t *values, const uint8_t *scales,
+                           int b, const uint8_t *act, const struct shape *s)
 {
     bool half = s->flavour >= FLAVOUR_HALF;
     int quads = half ? QUADS / 2 : QUADS;
@@ -409,8 +415,9 @@ INLINE void block(__m256 (*acc)[MOST], const uint8_t *values, const uint8_t *sca
     bool half = s->flavour >= FLAVOUR_HALF;
     __m256i sum[2][2][MOST];
     struct word_act words[MOST];
-    if (!s->wide && (half || s->bias)) {
-        wrapped_integers(sum[0], values, scales, b, act, s);
+    bool whole = !s->wide && (half || s->bias);
+    if (whole) {
+        whole_integers(sum[0], values, scales, b, act, s);
     } else if (s->words) {
         spread(words, act, s);
         word_integers(sum[0], values, words, 0, half ? 4 : 8, s);
@@ -427,7 +434,7 @@ INLINE void block(__m256 (*acc)[MOST], const uint8_t *values, const uint8_t *sca
         UNROLL for (int t = 0; t < s->tokens; t++)
         {
             __m256 p = _mm256_cvtepi32_ps(sum[0][h][t]);
-            if (half && s->wide)
+            if (half && !whole)
                 p = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[1][h][t]), f.s[1],
                                     _mm256_mul_ps(p, f.s[0]));
             acc[h][t] = chain(acc[h][t], p, &f, record_at(act, t, s), s->flavour);
@@ -477,16 +484,17 @@ INLINE void core(const struct core *c, const struct shape s)
              (struct shape){                                                                       \
                  .panel = true, .words = true, .flavour = flavour_, .wide = true, .tokens = n});   \
     }
-#define DIRECT_CORE(n, name, steps_, values_, scales_, flavour_, bias_, wide_)                     \
+/* Of a packed format. */
+#define PACKED(n, steps_, values_, scales_, flavour_, bias_, wide_)                                \
+    (struct shape)                                                                                 \
+    {                                                                                              \
+        .steps = steps_, .values = values_, .scales = scales_, .flavour = flavour_, .bias = bias_, \
+        .wide = wide_, .tokens = n                                                                 \
+    }
+#define DIRECT_CORE(n, name, ...)                                                                  \
     static void name##_##n(const struct core *c)                                                   \
     {                                                                                              \
-        core(c, (struct shape){.steps = steps_,                                                    \
-                               .values = values_,                                                  \
-                               .scales = scales_,                                                  \
-                               .flavour = flavour_,                                                \
-                               .bias = bias_,                                                      \
-                               .wide = wide_,                                                      \
-                               .tokens = n});                                                      \
+        core(c, PACKED(n, __VA_ARGS__));                                                           \
     }
 #define ENTRY(n, name, ...) [n] = name##_##n,
 
@@ -499,15 +507,15 @@ INLINE void core(const struct core *c, const struct shape s)
     CORES(DIRECT_CORE, wide_##name, __VA_ARGS__, true)
 
 /* name, steps, flavour, bias */
-CORES(PANEL_CORE, panel_q4_0, 8, FLAVOUR_PLAIN, 8)
-CORES(PANEL_CORE, panel_tq, 8, FLAVOUR_PLAIN, 1)
+CORES(PANEL_CORE, panel_q4_0, WHOLE, FLAVOUR_PLAIN, 8)
+CORES(PANEL_CORE, panel_tq, WHOLE, FLAVOUR_PLAIN, 1)
 CORES(PANEL_CORE, panel_u4_min, 8, FLAVOUR_MIN, 0)
-CORES(PANEL_CORE, panel_q5_0, 4, FLAVOUR_PLAIN, 16)
+CORES(PANEL_CORE, panel_q5_0, WHOLE, FLAVOUR_PLAIN, 16)
 CORES(PANEL_CORE, panel_u5_min, 4, FLAVOUR_MIN, 0)
-CORES(PANEL_CORE, panel_s8, 1, FLAVOUR_PLAIN, 0)
-CORES(PANEL_CORE, panel_q2_k, 8, FLAVOUR_HALF_MIN, 0)
-CORES(PANEL_CORE, panel_q3_k, 8, FLAVOUR_HALF, 4)
-CORES(PANEL_CORE, panel_q6_k, 2, FLAVOUR_HALF, 32)
+CORES(PANEL_CORE, panel_s8, SIGNED, FLAVOUR_PLAIN, 0)
+CORES(PANEL_CORE, panel_q2_k, WHOLE, FLAVOUR_HALF_MIN, 0)
+CORES(PANEL_CORE, panel_q3_k, WHOLE, FLAVOUR_HALF, 4)
+CORES(PANEL_CORE, panel_q6_k, WHOLE, FLAVOUR_HALF, 32)
 
 /* name, flavour */
 CORES(WORD_CORE, wide_words_plain, FLAVOUR_PLAIN)
@@ -515,12 +523,12 @@ CORES(WORD_CORE, wide_words_min, FLAVOUR_MIN)
 CORES(WORD_CORE, wide_words_half, FLAVOUR_HALF)
 CORES(WORD_CORE, wide_words_half_min, FLAVOUR_HALF_MIN)
 
-/* name, steps, values, scales, flavour, bias */
+/* name, steps (8 bits with a bias: WHOLE all the same), values, scales, flavour, bias */
 DIRECT_CORES(direct_q4_0, 8, VALUES_4, SCALES_F16, FLAVOUR_PLAIN, 8)
 DIRECT_CORES(direct_q4_1, 8, VALUES_4, SCALES_F16_MIN, FLAVOUR_MIN, 0)
 DIRECT_CORES(direct_q5_0, 4, VALUES_5, SCALES_F16, FLAVOUR_PLAIN, 16)
 DIRECT_CORES(direct_q5_1, 4, VALUES_5, SCALES_F16_MIN, FLAVOUR_MIN, 0)
-DIRECT_CORES(direct_q8_0, 1, VALUES_8, SCALES_F16, FLAVOUR_PLAIN, 0)
+DIRECT_CORES(direct_q8_0, SIGNED, VALUES_8, SCALES_F16, FLAVOUR_PLAIN, 0)
 DIRECT_CORES(direct_q4_k, 8, VALUES_4, SCALES_K_MIN, FLAVOUR_MIN, 0)
 DIRECT_CORES(direct_q5_k, 4, VALUES_5, SCALES_K_MIN, FLAVOUR_MIN, 0)
 DIRECT_CORES(direct_q6_k, 2, VALUES_6, SCALES_K16, FLAVOUR_HALF, 32)
@@ -616,8 +624,8 @@ FACTORED(q4_k, SCALES_K_MIN, FLAVOUR_MIN, .values = VALUES_4, .steps = 8, .token
  *
  * Where taking weights apart is dear, a block is taken apart once for all tiles, at the same time
  * as the tiles of the block before are multiplied (Zen 3, 16 tokens, both cores: Q6_K 305 -> 375
- * GOP/s, Q5_0 297 -> 367; Q4_K, whose values cost two instructions, 407 -> 390). A panel does not
- * do that: it is made first, and pays only for dozens of tokens. */
+ * GOP/s; Q4_K, whose values cost two instructions, 407 -> 390). A panel does not do that: it is
+ * made first, and pays only for dozens of tokens. */
 
 INLINE void load_sums(__m256 (*acc)[MOST], float (*sums)[TILE][8])
 {
@@ -657,21 +665,16 @@ INLINE void blockwise(const struct core *c, const struct shape packed)
     }
 }
 
-/* name, values, scales, flavour, bias, steps */
-#define BLOCKWISE(name, values_, scales_, flavour_, bias_, steps_)                                 \
+#define BLOCKWISE(name, ...)                                                                       \
     static void name(const struct core *c)                                                         \
     {                                                                                              \
-        blockwise(c, (struct shape){.values = values_,                                             \
-                                    .scales = scales_,                                             \
-                                    .flavour = flavour_,                                           \
-                                    .bias = bias_,                                                 \
-                                    .steps = steps_,                                               \
-                                    .tokens = TILE});                                              \
+        blockwise(c, PACKED(TILE, __VA_ARGS__, false));                                            \
     }
-BLOCKWISE(blockwise_q5_0, VALUES_5, SCALES_F16, FLAVOUR_PLAIN, 16, 4)
-BLOCKWISE(blockwise_q5_1, VALUES_5, SCALES_F16_MIN, FLAVOUR_MIN, 0, 4)
-BLOCKWISE(blockwise_q5_k, VALUES_5, SCALES_K_MIN, FLAVOUR_MIN, 0, 4)
-BLOCKWISE(blockwise_q6_k, VALUES_6, SCALES_K16, FLAVOUR_HALF, 32, 2)
+/* name, steps, values, scales, flavour, bias */
+BLOCKWISE(blockwise_q5_0, WHOLE, VALUES_5, SCALES_F16, FLAVOUR_PLAIN, 16)
+BLOCKWISE(blockwise_q5_1, 4, VALUES_5, SCALES_F16_MIN, FLAVOUR_MIN, 0)
+BLOCKWISE(blockwise_q5_k, 4, VALUES_5, SCALES_K_MIN, FLAVOUR_MIN, 0)
+BLOCKWISE(blockwise_q6_k, WHOLE, VALUES_6, SCALES_K16, FLAVOUR_HALF, 32)
 
 /* ---- the table ---- */
 

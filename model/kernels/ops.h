@@ -11,7 +11,8 @@
  * and read again for each; so a panel is as large as the second level of cache allows (Zen 3: 16
  * blocks cost a tenth of the speed, 64 are level with 128 up to 2,048 k).
  * FETCH_AHEAD: bytes, measured on Zen 4 (4096 about the same, 2048 and 16384 worse); see fetch.h.
- */
+ * BLOCKWISE_TILES: most tiles of a `blockwise` kernel, whose sums should stay in the first level of
+ * cache. */
 enum { TILE_MAX = 12, PANEL_BLOCKS = 128, FETCH_AHEAD = 8192, BLOCKWISE_TILES = 16 };
 
 /* One call: two groups of rows times one tile of tokens, over `blocks` blocks (float weights:
@@ -42,7 +43,7 @@ struct matrix_ops {
     int tile[3];                        /* most tokens of a tile: ACT_INT8, ACT_INT16, ACT_TILED */
     int direct_tiles[VALUES_TABLE + 1]; /* up to so many tiles `direct` is faster than `panel` */
     int factored_tiles;                 /* from so many on `factored` is faster than `direct` */
-    int fetch_ahead;                    /* bytes, for steps that wait for memory and nothing else */
+    int fetch_ahead;                    /* bytes, where weights are read once */
     bool wide_words;                    /* panels for ACT_INT16 are of words */
     /* x[32 * blocks] to records that lie `step` bytes apart. */
     void (*act_row[2])(const float *x, int blocks, uint8_t *records, size_t step);
@@ -52,8 +53,8 @@ struct matrix_ops {
     /* Faster than `direct` on a whole tile, when many tiles share the factors; NULL: none. */
     factors_fn *factors[FORMAT_COUNT];
     core_fn *factored[FORMAT_COUNT];
-    /* Faster than one tile after the other: all blocks of up to BLOCKWISE_TILES whole tiles; NULL:
-     * none. Fetches as for one tile. */
+    /* Faster than `direct` one tile after the other: 2 to BLOCKWISE_TILES whole tiles, all blocks;
+     * NULL: none. */
     core_fn *blockwise[FORMAT_COUNT];
     core_fn *const *wide[FORMAT_COUNT];   /* ACT_INT16, the same; for one tile only */
     core_fn *const *floats[FORMAT_COUNT]; /* ACT_TILED: [tokens] */

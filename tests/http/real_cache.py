@@ -256,10 +256,10 @@ def test_a_long_cached_prefix_takes_hardly_any_time():
             first_token(server, ids(64, 9), max_tokens=4)
             cold = first_token(server, branch(CACHED_TOKENS, CACHED_TOKENS + 16, 1), max_tokens=1)
             warm = min(first_token(server, branch(CACHED_TOKENS, CACHED_TOKENS + 16, i), max_tokens=1)
-                       for i in range(2, 7))
+                       for i in range(2, 14))
             print(f"    {os.path.basename(model)}: first token after {cold:.2f} s cold, {warm * 1e3:.0f} ms cached: "
                   f"{100 * warm / cold:.2f} %")
-            assert warm <= (0.1 if sanitized() else 0.04) * cold, (warm, cold)
+            assert warm <= (0.1 if sanitized() else 0.02) * cold, (warm, cold)
 
 
 def test_a_long_prompt_slows_a_stream_and_does_not_stop_it():
@@ -298,9 +298,9 @@ def test_a_long_prompt_slows_a_stream_and_does_not_stop_it():
         print(f"    target {target * 1e3:.0f} ms: largest gap {worst * 1e3:.0f} ms ({before * 1e3:.0f} before); first "
               f"token after {beside:.2f} s, {alone:.2f} s alone")
         # A busy host makes single gaps long; what must be small are the parts that the prompt is computed in.
-        assert inside[len(inside) // 2] <= 2 * target, inside
+        assert inside[len(inside) * 9 // 10] <= 2 * target, inside
         assert len(inside) >= beside / (3 * target), (len(inside), beside)
-        assert worst < max(10 * target, beside / 4), inside[-5:]
+        assert worst < 10 * target, inside[-5:]
         assert beside <= 2 * alone * SLOW, (beside, alone)
 
 

@@ -17,7 +17,7 @@
 enum { GUARD = 24 };
 static const float guard_value = -12345.678f;
 
-enum flavour_of_data { ORDINARY, EXTREME };
+enum flavour_of_data { ORDINARY, EXTREME, BORDER };
 
 struct problem {
     enum format_id format;
@@ -50,13 +50,15 @@ static uint16_t random_scale(uint64_t *seed, enum flavour_of_data data)
     uint64_t r = test_random(seed);
     if (data == EXTREME)
         return extreme[r % 7];
+    if (data == BORDER)
+        return 0x3c00;
     return (uint16_t)(0x2000 + (r & 0x8bff)); /* around 0.01 to 0.03, either sign */
 }
 
 static void fill_block(uint8_t *block, const struct problem *p, uint64_t *seed)
 {
     int bytes = format_infos[p->format].block_bytes;
-    int pattern = p->data == EXTREME ? (int)(test_random(seed) % 3) : 2;
+    int pattern = p->data == EXTREME ? (int)(test_random(seed) % 3) : p->data == BORDER ? 0 : 2;
     for (int i = 0; i < bytes; i++)
         block[i] = pattern == 0 ? 0x00 : pattern == 1 ? 0xff : (uint8_t)test_random(seed);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
@@ -64,6 +66,8 @@ static void fill_block(uint8_t *block, const struct problem *p, uint64_t *seed)
             uint16_t scale = random_scale(seed, p->data);
             memcpy(block + places[i].at[n], &scale, sizeof scale);
         }
+    if (p->format == FORMAT_Q6_K && p->data == BORDER)
+        memset(block + 192, 0x80, 16); /* factors of -128 */
     if (p->format == FORMAT_MXFP4)
         block[0] = p->data == EXTREME ? (uint8_t)(test_random(seed) % 3) : 120 + block[1] % 4;
 }
@@ -88,6 +92,8 @@ static float random_activation(uint64_t *seed, enum flavour_of_data data, int pa
         float v = test_uniform(seed);
         return r % 50 ? v : v * 30; /* real activations have spikes */
     }
+    if (data == BORDER)
+        return pattern % 3 ? 127 : -127;
     switch (pattern % 4) {
     case 0:
         return 127;
@@ -278,6 +284,27 @@ static void levels_give_the_bits_of_plain_c(void **state)
             }
 }
 
+/* Lowest codes times largest activations of one sign: what AVX2 adds up in 16 bits comes to 32,512
+ * of either sign, and two halves of Q6_K times their factors to 16,646,144 of the 2^24 of a float.
+ */
+static void sums_reach_their_borders(void **state)
+{
+    (void)state;
+    static const int formats[] = {FORMAT_Q4_0, FORMAT_Q5_0,  FORMAT_Q3_K,
+                                  FORMAT_Q6_K, FORMAT_TQ1_0, FORMAT_TQ2_0};
+    static const int tokens[] = {1, 2, 3, 4, 9, 66};
+    uint64_t seed = test_seed();
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
+        for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+            struct problem p = {.format = (enum format_id)formats[f], .tokens = tokens[i]};
+            p.mode = MATRIX_INT8;
+            p.rows = 35;
+            p.cols = 512;
+            p.data = BORDER;
+            check_levels(p, &seed);
+        }
+}
+
 /* How far an exact product may be from the computed one: rounded activations are off by half a
  * step, and each float step rounds once. */
 static double bound(const struct problem *p, const float *w, const float *x)
@@ -383,6 +410,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_right),
         cmocka_unit_test(levels_give_the_bits_of_plain_c),
+        cmocka_unit_test(sums_reach_their_borders),
         cmocka_unit_test(numbers_that_are_not_finite_show),
         cmocka_unit_test(a_bad_shape_is_an_error),
         cmocka_unit_test(packed_size_needs_no_data),
