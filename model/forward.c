@@ -131,9 +131,9 @@ void forward_logits(struct forward *f, const int *rows, int n, float *out)
     for (int i = 0; i < n; i++)
         norm_row(f, &p->output_norm, f->x + (size_t)f->kept[rows[i]] * (size_t)p->width,
                  f->normed + (size_t)i * (size_t)p->width);
-    f->in.tokens = n;
-    pack_tokens(f, &f->in, f->normed, 0, n);
-    multiply(f, &f->in, &p->output, out, NULL);
+    f->asked.tokens = n;
+    pack_tokens(f, &f->asked, f->normed, 0, n);
+    multiply(f, &f->asked, &p->output, out, NULL);
     for (int i = 0; i < n; i++) {
         float *row = out + (size_t)i * (size_t)p->face.vocabulary;
         if (p->logit_scale != 1.0f)

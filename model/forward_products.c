@@ -31,7 +31,7 @@ void multiply_rows(const struct forward *f, int worker, const struct packed *fro
 {
     const struct matrix *m = &pr->linear->matrix;
     const struct matrix_job job = {
-        .act = from->act[matrix_act_kind(m->format, m->how)],
+        .act = from->act[matrix_act_kind(m->format, m->how, from->tokens)],
         .tokens = from->tokens,
         .t0 = t0,
         .t1 = t1,

@@ -18,7 +18,10 @@ static size_t most_bytes(size_t a, size_t b)
 static void need(struct packed *a, const struct matrix *m)
 {
     a->cols = m->cols;
-    a->needed[matrix_act_kind(m->format, m->how)] = true;
+    for (int i = 0; i < a->n_formats; i++)
+        if (a->formats[i] == m->format)
+            return;
+    a->formats[a->n_formats++] = m->format;
 }
 
 static void find_needs(struct forward *f)
@@ -34,7 +37,7 @@ static void find_needs(struct forward *f)
         need(&f->mid, &l->o.matrix);
         need(&f->wide, &l->down.matrix);
     }
-    need(&f->in, &p->output.matrix);
+    need(&f->asked, &p->output.matrix);
 }
 
 /* Scratch is laid out twice by the same code: once with base NULL to learn its size. */
@@ -55,11 +58,23 @@ static float *place_rows(struct layout *l, int rows, int width)
     return place(l, (size_t)rows * (size_t)width * sizeof(float));
 }
 
-static void place_packed(struct layout *l, const struct forward *f, struct packed *a)
+/* Most tokens, up to n, that some matrix wants in this form; 0: none does. */
+static int most_tokens_of(const struct forward *f, const struct packed *a, enum act_kind kind,
+                          int n)
 {
-    for (int kind = 0; kind < ACT_KINDS; kind++) {
-        struct act_shape s = {(enum act_kind)kind, f->p->how.isa, a->cols, f->most_tokens};
-        a->act[kind] = a->needed[kind] ? place(l, act_bytes(&s)) : NULL;
+    for (; n > 0; n--)
+        for (int i = 0; i < a->n_formats; i++)
+            if (matrix_act_kind(a->formats[i], f->p->how, n) == kind)
+                return n;
+    return 0;
+}
+
+static void place_packed(struct layout *l, const struct forward *f, struct packed *a, int tokens)
+{
+    for (int kind = 0; kind < ACT_KIND_COUNT; kind++) {
+        struct act_shape s = {(enum act_kind)kind, f->p->how.isa, a->cols, 0};
+        s.tokens = most_tokens_of(f, a, s.kind, tokens);
+        a->act[kind] = s.tokens ? place(l, act_bytes(&s)) : NULL;
     }
 }
 
@@ -116,9 +131,10 @@ static void place_all(struct forward *f, struct layout *l)
     f->y = place_rows(l, n, p->width);
     for (int i = 0; i < p->n_ropes; i++)
         f->tables[i] = place_rows(l, n, p->ropes[0][i].dims);
-    place_packed(l, f, &f->in);
-    place_packed(l, f, &f->mid);
-    place_packed(l, f, &f->wide);
+    place_packed(l, f, &f->in, n);
+    place_packed(l, f, &f->mid, n);
+    place_packed(l, f, &f->wide, n);
+    place_packed(l, f, &f->asked, MODEL_LOGIT_ROWS);
     f->attn_scratch = place(l, attn_scratch(f));
     f->matrix_bytes = matrix_scratch(p);
     f->worker_bytes = f->matrix_bytes + gate_scratch(f);

@@ -13,16 +13,16 @@
  * What reads only part of what a phase makes does not wait for its end: it belongs to the same
  * phase and waits for that part, or is done by whoever brought the last of it. */
 
-enum { ACT_KINDS = 4 };
-
 /* Most tokens that one worker norms and rounds at a time: they stay in its nearest cache. */
 enum { FEW_TOKENS = 16 };
 
-/* Packed activations of one buffer of rows: one form per kind that its readers need. */
+/* Packed activations of one buffer of rows: one form per kind that its readers want of so many
+ * tokens. */
 struct packed {
     int cols, tokens; /* tokens: of the running step */
-    bool needed[ACT_KINDS];
-    void *act[ACT_KINDS];
+    int n_formats;    /* of the matrices that read it */
+    enum format_id formats[FORMAT_COUNT];
+    void *act[ACT_KIND_COUNT];
 };
 
 /* Where a token of the batch comes from. */
@@ -48,6 +48,7 @@ struct forward {
     float *y;                    /* output of o or down, width */
     float *tables[MOST_ROPES];   /* cos and sin of each token, dims */
     struct packed in, mid, wide; /* width; heads * value_size; ffn */
+    struct packed asked;         /* what the output layer reads: width, MODEL_LOGIT_ROWS tokens */
     void *attn_scratch;
     /* One per worker: what matrix_mul wants, then rows of gate and up. */
     char *worker_scratch;

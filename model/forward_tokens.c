@@ -12,10 +12,13 @@ void norm_row(const struct forward *f, const struct norm *n, const float *x, flo
 void pack_range(const struct forward *f, const struct packed *to, const float *from, size_t stride,
                 const struct act_range *range)
 {
-    for (int kind = 0; kind < ACT_KINDS; kind++) {
-        struct act_shape s = {(enum act_kind)kind, f->p->how.isa, to->cols, to->tokens};
-        if (to->needed[kind])
+    bool packed[ACT_KIND_COUNT] = {false};
+    for (int i = 0; i < to->n_formats; i++) {
+        enum act_kind kind = matrix_act_kind(to->formats[i], f->p->how, to->tokens);
+        struct act_shape s = {kind, f->p->how.isa, to->cols, to->tokens};
+        if (!packed[kind])
             act_pack_range(&s, to->act[kind], from, stride, range);
+        packed[kind] = true;
     }
 }
 

@@ -97,18 +97,23 @@ void matrix_row(const struct matrix *m, int row, float *out)
 
 /* ---- activations ---- */
 
-enum act_kind matrix_act_kind(enum format_id format, struct matrix_how how)
+enum act_kind matrix_act_kind(enum format_id format, struct matrix_how how, int tokens)
 {
     if (how.mode == MATRIX_FLOAT)
         return ACT_PLAIN;
     if (is_float(format))
         return ACT_TILED;
-    return how.mode == MATRIX_INT16 ? ACT_INT16 : ACT_INT8;
+    int from = matrix_ops(how.isa)->words_from[how.mode][codecs[format]->values];
+    bool words = from > 0 && tokens >= from;
+    if (how.mode == MATRIX_INT16)
+        return words ? ACT_WORDS16 : ACT_INT16;
+    return words ? ACT_WORDS8 : ACT_INT8;
 }
 
 struct act_shape matrix_act_shape(const struct matrix *m, int tokens)
 {
-    return (struct act_shape){matrix_act_kind(m->format, m->how), m->how.isa, m->cols, tokens};
+    return (struct act_shape){matrix_act_kind(m->format, m->how, tokens), m->how.isa, m->cols,
+                              tokens};
 }
 
 size_t act_bytes(const struct act_shape *s)
@@ -141,8 +146,7 @@ static void tile_rounded(uint8_t *tile, const struct act_shape *s, const struct 
     size_t record = act_record_bytes(s->kind), step = p->width * record;
     tile += (size_t)(p->k0 / 32) * step;
     for (size_t t = 0; t < p->tokens; t++)
-        ops->act_row[s->kind == ACT_INT16](p->x + t * p->stride, (p->k1 - p->k0) / 32,
-                                           tile + t * record, step);
+        ops->act_row[s->kind](p->x + t * p->stride, (p->k1 - p->k0) / 32, tile + t * record, step);
 }
 
 static void pack_plain(const struct act_shape *s, float *dst, const float *x, size_t stride,
@@ -364,7 +368,7 @@ static void expand_pair(const struct pass *p, struct core *c, int row, int first
 static void mul_panels(const struct pass *p, int row0, int row1)
 {
     int total = p->m->cols / 32;
-    bool words = p->kind == ACT_INT16 && p->ops->wide_words;
+    bool words = p->kind == ACT_WORDS8 || p->kind == ACT_WORDS16;
     int most = words ? PANEL_BLOCKS / 2 : PANEL_BLOCKS; /* of the same bytes */
     for (int row = row0; row < row1; row += 2 * MATRIX_GROUP) {
         struct core c = {.out_stride = p->job->out_stride};
@@ -377,13 +381,15 @@ static void mul_panels(const struct pass *p, int row0, int row1)
     }
 }
 
-/* NULL: for so many tokens it is better to take the weights apart first. With 16 bits a panel is
- * read twice as often, and pays from the second tile on. */
+/* NULL: for so many tokens it is better to take the weights apart first. With planes of 16 bits a
+ * panel is read twice as often, and pays from the second tile on. */
 static core_fn *const *direct_cores(const struct pass *p)
 {
     int tiles = (p->job->t1 - p->job->t0 + p->width - 1) / p->width;
     if (p->kind == ACT_INT16)
         return tiles == 1 ? p->ops->wide[p->m->format] : NULL;
+    if (p->kind != ACT_INT8)
+        return NULL;
     enum values_kind values = codecs[p->m->format]->values;
     return tiles <= p->ops->direct_tiles[values] ? p->ops->direct[p->m->format] : NULL;
 }

@@ -76,8 +76,11 @@ void matrix_row(const struct matrix *m, int row, float *out);
 enum act_kind {
     ACT_INT8,
     ACT_INT16,
-    ACT_TILED, /* unrounded, in tiles of tokens */
-    ACT_PLAIN  /* unrounded, row after row */
+    ACT_WORDS8,  /* integers of 8 bits, as words: for many tokens, at levels that multiply words */
+    ACT_WORDS16, /* the same of 16 bits */
+    ACT_TILED,   /* unrounded, in tiles of tokens */
+    ACT_PLAIN,   /* unrounded, row after row */
+    ACT_KIND_COUNT
 };
 
 /* What a packed activation looks like. It serves every matrix with the same cols, isa and kind. */
@@ -88,7 +91,8 @@ struct act_shape {
 };
 
 struct act_shape matrix_act_shape(const struct matrix *m, int tokens);
-enum act_kind matrix_act_kind(enum format_id format, struct matrix_how how);
+/* What a matrix of this format wants of so many tokens. */
+enum act_kind matrix_act_kind(enum format_id format, struct matrix_how how, int tokens);
 /* Grows with tokens, in proportion. */
 size_t act_bytes(const struct act_shape *s);
 /* Tokens [t0, t1), values [k0, k1) of each: k0 a multiple of 32, k1 too or equal to cols. */

@@ -78,11 +78,8 @@ static bool check_format(struct problem *p, enum format_id format, enum isa leve
     static const struct {
         enum matrix_mode mode;
         int tokens;
-    } runs[] = {{MATRIX_INT8, 1},
-                {MATRIX_INT8, 4},
-                {MATRIX_INT8, 17},
-                {MATRIX_INT8, TOKENS},
-                {MATRIX_INT16, 4}};
+    } runs[] = {{MATRIX_INT8, 1},      {MATRIX_INT8, 4},  {MATRIX_INT8, 17},
+                {MATRIX_INT8, TOKENS}, {MATRIX_INT16, 4}, {MATRIX_INT16, 17}};
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
         multiply(p, format, (struct matrix_how){ISA_C, runs[i].mode}, runs[i].tokens, p->expected);
         multiply(p, format, (struct matrix_how){level, runs[i].mode}, runs[i].tokens, p->found);
@@ -205,16 +202,17 @@ static size_t most(size_t a, size_t b)
 
 static void measure(struct problem *p, enum isa level)
 {
+    for (int kind = 0; kind < ACT_KIND_COUNT; kind++) {
+        struct act_shape a = {(enum act_kind)kind, level, COLS, TOKENS};
+        p->act_bytes = most(p->act_bytes, act_bytes(&a));
+    }
     for (int f = 0; f < FORMAT_COUNT; f++)
         for (int mode = MATRIX_INT8; mode <= MATRIX_INT16 && format_known((enum format_id)f);
              mode++)
             for (int isa = ISA_C; isa <= (int)level; isa++) {
                 struct matrix_how how = {(enum isa)isa, (enum matrix_mode)mode};
-                struct act_shape a = {matrix_act_kind((enum format_id)f, how), how.isa, COLS,
-                                      TOKENS};
                 p->packed_bytes = most(p->packed_bytes,
                                        matrix_packed_bytes((enum format_id)f, ROWS, COLS, how));
-                p->act_bytes = most(p->act_bytes, act_bytes(&a));
                 p->scratch_bytes = most(p->scratch_bytes,
                                         matrix_scratch_bytes((enum format_id)f, COLS, how));
             }

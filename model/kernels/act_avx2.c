@@ -44,10 +44,29 @@ INLINE struct rounded block_round(const float *x, int limit)
     return r;
 }
 
+/* Of two lanes each four bytes in turns, to one lane after the other. */
+INLINE __m256i in_order(__m256i v)
+{
+    return _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
 INLINE __m256i to_bytes(const __m256i *q)
 {
-    __m256i v = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-    return _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    return in_order(
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3])));
+}
+
+/* Of even k, or of odd k. */
+INLINE __m256i to_words(const __m256i *q, bool odd)
+{
+    __m256i v[2];
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        __m256 a = _mm256_castsi256_ps(q[2 * i]), b = _mm256_castsi256_ps(q[2 * i + 1]);
+        v[i] = _mm256_castps_si256(odd ? _mm256_shuffle_ps(a, b, 0xdd)
+                                       : _mm256_shuffle_ps(a, b, 0x88));
+    }
+    return in_order(_mm256_packs_epi32(v[0], v[1]));
 }
 
 INLINE void store_bytes(int8_t *to, __m256i q)
@@ -80,13 +99,40 @@ void act_row8_avx2(const float *x, int blocks, uint8_t *records, size_t step)
     }
 }
 
+/* Everything but the integers themselves. */
+INLINE void store_head(struct act_block *out, const struct rounded *r)
+{
+    store_sums(out, r->d, sum8(_mm256_add_epi32(r->q[0], r->q[1])),
+               sum8(_mm256_add_epi32(r->q[2], r->q[3])));
+}
+
+INLINE void act_words(const float *x, int blocks, uint8_t *records, size_t step, int limit)
+{
+    for (int b = 0; b < blocks; b++, x += 32, records += step) {
+        struct act_block16 *out = (struct act_block16 *)records;
+        struct rounded r = block_round(x, limit);
+        store_head(&out->high, &r);
+        store_bytes(out->high.q, to_words(r.q, false));
+        store_bytes(out->low, to_words(r.q, true));
+    }
+}
+
+void act_words8_avx2(const float *x, int blocks, uint8_t *records, size_t step)
+{
+    act_words(x, blocks, records, step, ACT_MAX8);
+}
+
+void act_words16_avx2(const float *x, int blocks, uint8_t *records, size_t step)
+{
+    act_words(x, blocks, records, step, ACT_MAX16);
+}
+
 void act_row16_avx2(const float *x, int blocks, uint8_t *records, size_t step)
 {
     for (int b = 0; b < blocks; b++, x += 32, records += step) {
         struct act_block16 *out = (struct act_block16 *)records;
         struct rounded r = block_round(x, ACT_MAX16);
-        store_sums(&out->high, r.d, sum8(_mm256_add_epi32(r.q[0], r.q[1])),
-                   sum8(_mm256_add_epi32(r.q[2], r.q[3])));
+        store_head(&out->high, &r);
         __m256i high[4], low[4];
         UNROLL for (int i = 0; i < 4; i++)
         {

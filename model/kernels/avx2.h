@@ -14,8 +14,7 @@
 /* Rows are taken in halves of a group: [half][token]. */
 enum { MOST = 6 }; /* tokens of a tile */
 
-void act_row8_avx2(const float *x, int blocks, uint8_t *records, size_t step);
-void act_row16_avx2(const float *x, int blocks, uint8_t *records, size_t step);
+act_row_fn act_row8_avx2, act_row16_avx2, act_words8_avx2, act_words16_avx2;
 
 extern core_fn *const floats_f32_avx2[TILE_MAX + 1], *const floats_f16_avx2[TILE_MAX + 1],
                                                          *const floats_bf16_avx2[TILE_MAX + 1];

@@ -11,8 +11,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
-void act_row8_avx512(const float *x, int blocks, uint8_t *records, size_t step);
-void act_row16_avx512(const float *x, int blocks, uint8_t *records, size_t step);
+act_row_fn act_row8_avx512, act_row16_avx512;
 
 extern core_fn *const floats_f32_avx512[TILE_MAX + 1], *const floats_f16_avx512[TILE_MAX + 1],
                                                            *const floats_bf16_avx512[TILE_MAX + 1];

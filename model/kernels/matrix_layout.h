@@ -99,6 +99,8 @@ struct act_block {
     int32_t n8, n128, n32[2];
     int8_t q[32]; /* 8 bits: q. 16 bits: the high plane, q = 255 high + low */
 };
+/* Two planes; as words (ACT_WORDS8, ACT_WORDS16) the 16 integers of even k in place of high.q, the
+ * 16 of odd k in place of low. */
 struct act_block16 {
     struct act_block high;
     int8_t low[32];

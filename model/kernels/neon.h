@@ -14,8 +14,7 @@
 /* A group of 16 rows is four vectors of 4: [vector][token]. */
 enum { VECTORS = 4, MOST = 6 }; /* MOST: tokens of a tile */
 
-void act_row8_neon(const float *x, int blocks, uint8_t *records, size_t step);
-void act_row16_neon(const float *x, int blocks, uint8_t *records, size_t step);
+act_row_fn act_row8_neon, act_row16_neon;
 
 extern core_fn *const floats_f32_neon[TILE_MAX + 1], *const floats_f16_neon[TILE_MAX + 1],
                                                          *const floats_bf16_neon[TILE_MAX + 1];

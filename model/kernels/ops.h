@@ -32,6 +32,9 @@ struct core {
 };
 typedef void core_fn(const struct core *c);
 
+/* x[32 * blocks] to records that lie `step` bytes apart. */
+typedef void act_row_fn(const float *x, int blocks, uint8_t *records, size_t step);
+
 /* Takes blocks [first, first + count) of one group apart; first is a multiple of 8. */
 typedef void expand_fn(const uint8_t *group, int blocks, int first, int count, uint8_t *values,
                        float *scales);
@@ -39,17 +42,20 @@ typedef void expand_fn(const uint8_t *group, int blocks, int first, int count, u
 /* All blocks' scales of one group as those of a panel. */
 typedef void factors_fn(const uint8_t *group, int blocks, float *factors);
 
+enum { ROUNDED_KINDS = ACT_WORDS16 + 1 };
+
 struct matrix_ops {
-    int tile[3];                        /* most tokens of a tile: ACT_INT8, ACT_INT16, ACT_TILED */
+    int tile[ACT_KIND_COUNT];           /* most tokens of a tile; none of ACT_PLAIN */
     int direct_tiles[VALUES_TABLE + 1]; /* up to so many tiles `direct` is faster than `panel` */
-    int factored_tiles;                 /* from so many on `factored` is faster than `direct` */
-    int fetch_ahead;                    /* bytes, where weights are read once */
-    bool wide_words;                    /* panels for ACT_INT16 are of words */
-    /* x[32 * blocks] to records that lie `step` bytes apart. */
-    void (*act_row[2])(const float *x, int blocks, uint8_t *records, size_t step);
-    expand_fn *expand[2][FORMAT_COUNT];     /* by ACT_INT8, ACT_INT16 */
-    core_fn *const *panel[2][FORMAT_COUNT]; /* the same: [tokens] */
-    core_fn *const *direct[FORMAT_COUNT];   /* ACT_INT8, from the packed groups: [tokens] */
+    /* MATRIX_INT8, MATRIX_INT16: from so many tokens on activations are words; 0: never. */
+    int words_from[2][VALUES_TABLE + 1];
+    int factored_tiles; /* from so many on `factored` is faster than `direct` */
+    int fetch_ahead;    /* bytes, where weights are read once */
+    /* By kind of activations, of those that are rounded. */
+    act_row_fn *act_row[ROUNDED_KINDS];
+    expand_fn *expand[ROUNDED_KINDS][FORMAT_COUNT];
+    core_fn *const *panel[ROUNDED_KINDS][FORMAT_COUNT]; /* [tokens] */
+    core_fn *const *direct[FORMAT_COUNT]; /* ACT_INT8, from the packed groups: [tokens] */
     /* Faster than `direct` on a whole tile, when many tiles share the factors; NULL: none. */
     factors_fn *factors[FORMAT_COUNT];
     core_fn *factored[FORMAT_COUNT];

@@ -51,7 +51,7 @@ static void act_row16_c(const float *x, int blocks, uint8_t *records, size_t ste
 }
 
 const struct matrix_ops matrix_ops_c = {
-    .tile = {8, 8, 8},
+    .tile = {[ACT_INT8] = 8, [ACT_INT16] = 8, [ACT_TILED] = 8},
     .act_row = {act_row8_c, act_row16_c},
 };
 

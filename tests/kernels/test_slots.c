@@ -22,9 +22,9 @@ enum {
 _Static_assert(sizeof(struct attn_ops) == ATTN_SLOTS * sizeof(slot_fn *), "compare it, count it");
 _Static_assert(sizeof(struct vec_ops) == VEC_SLOTS * sizeof(slot_fn *), "compare it, count it");
 _Static_assert(sizeof(struct pick_ops) == PICK_SLOTS * sizeof(slot_fn *), "compare it, count it");
-_Static_assert(sizeof(struct matrix_ops) == (3 + VALUES_TABLE + 3) * sizeof(int) +
-                                                sizeof(int) /* a bool */ +
-                                                (3 + 10 * FORMAT_COUNT) * sizeof(slot_fn *),
+_Static_assert(sizeof(struct matrix_ops) ==
+                   (ACT_KIND_COUNT + 3 * (VALUES_TABLE + 1) + 2) * sizeof(int) +
+                       (5 + 14 * FORMAT_COUNT) * sizeof(slot_fn *),
                "check it below, count it"); /* `peak` only measures */
 
 static void no_slot_is_empty(void **state)
@@ -51,6 +51,7 @@ enum { BLOCKS = 16, ROWS = 2 * MATRIX_GROUP - 3, COLS = 32 * BLOCKS, MOST_BYTES 
 struct bench {
     enum format_id format;
     struct matrix_how how;
+    enum act_kind kind; /* what the core reads */
     int tokens;
     uint8_t source[MOST_BYTES];
     float x[TILE_MAX * COLS], found[TILE_MAX * ROWS], expected[TILE_MAX * ROWS];
@@ -72,14 +73,15 @@ static void *buffer(size_t bytes)
     return p;
 }
 
-/* Packed weights and activations for b->how. */
-static void prepare(struct bench *b, struct matrix_how how, struct matrix *m, void **act)
+/* Packed weights and activations. */
+static void prepare(struct bench *b, struct matrix_how how, enum act_kind kind, struct matrix *m,
+                    void **act)
 {
     struct err err;
     assert_int_equal(matrix_init(m, b->format, ROWS, COLS, b->source, how, &err), 0);
     m->packed = buffer(m->packed_bytes);
     matrix_pack_rows(m, 0, ROWS);
-    struct act_shape s = matrix_act_shape(m, b->tokens);
+    struct act_shape s = {kind, how.isa, COLS, b->tokens};
     *act = buffer(act_bytes(&s));
     act_pack(&s, *act, b->x, COLS, 0, b->tokens);
 }
@@ -89,7 +91,7 @@ static void run_plain_c(struct bench *b)
     struct matrix m;
     struct matrix_how how = {ISA_C, b->how.mode};
     void *act, *scratch = buffer(matrix_scratch_bytes(b->format, COLS, how));
-    prepare(b, how, &m, &act);
+    prepare(b, how, matrix_act_kind(b->format, how, b->tokens), &m, &act);
     struct matrix_job job = {act, b->tokens, 0, b->tokens, b->expected, ROWS, 0, scratch};
     matrix_mul(&m, &job, 0, ROWS);
     mem_free(scratch);
@@ -102,8 +104,8 @@ static void run_core(struct bench *b, core_fn *core, expand_fn *expand)
 {
     struct matrix m;
     void *act;
-    prepare(b, b->how, &m, &act);
-    bool exact = matrix_act_kind(b->format, b->how) == ACT_TILED;
+    prepare(b, b->how, b->kind, &m, &act);
+    bool exact = b->kind == ACT_TILED;
     size_t scales = exact ? 0 : scales_plane_bytes(codecs[b->format]->scales, COLS / 32);
     uint8_t *values = buffer((size_t)4 * BLOCKS * PANEL_VALUES);
     float *factors = buffer((size_t)2 * BLOCKS * 5 * MATRIX_GROUP * sizeof *factors);
@@ -150,7 +152,7 @@ static void check_core(struct bench *b, core_fn *core, int tokens, expand_fn *ex
 static void check_cores(struct bench *b, core_fn *const *cores, expand_fn *expand, const char *path)
 {
     const struct matrix_ops *ops = matrix_ops(b->how.isa);
-    int most = ops->tile[matrix_act_kind(b->format, b->how)];
+    int most = ops->tile[b->kind];
     char what[80];
     snprintf(what, sizeof what, "%s %s %s", isa_name(b->how.isa), path,
              format_infos[b->format].name);
@@ -182,26 +184,50 @@ static void check_blockwise(struct bench *b)
         check_core(b, ops->blockwise[b->format], 2 * ops->tile[ACT_INT8], NULL, "blockwise");
 }
 
+/* Whether activations of the format ever are of the kind. */
+static bool used(enum format_id f, struct matrix_how how, enum act_kind kind)
+{
+    for (int n = 1; n < 1000; n++)
+        if (matrix_act_kind(f, how, n) == kind)
+            return true;
+    return false;
+}
+
+/* The cores that read activations of one kind. */
+static void check_kind(struct bench *b, enum act_kind kind)
+{
+    static const char *const panels[] = {"panel", "wide panel", "words", "wide words"};
+    const struct matrix_ops *ops = matrix_ops(b->how.isa);
+    bool wide = kind == ACT_INT16 || kind == ACT_WORDS16;
+    b->kind = kind;
+    b->how.mode = wide ? MATRIX_INT16 : MATRIX_INT8;
+    core_fn *const *direct = kind == ACT_INT8    ? ops->direct[b->format]
+                             : kind == ACT_INT16 ? ops->wide[b->format]
+                                                 : NULL;
+    if (ops->panel[kind][b->format])
+        check_cores(b, ops->panel[kind][b->format], ops->expand[kind][b->format], panels[kind]);
+    else if (used(b->format, b->how, kind) && !direct)
+        fail_msg("%s %s: no cores for %s", isa_name(b->how.isa), format_infos[b->format].name,
+                 panels[kind]);
+    if (direct)
+        check_cores(b, direct, NULL, wide ? "wide direct" : "direct");
+}
+
 static void check_format(struct bench *b, enum format_id f, enum isa level)
 {
-    const struct matrix_ops *ops = matrix_ops(level);
     b->format = f;
     b->how = (struct matrix_how){level, MATRIX_INT8};
     if (codecs[f]->values == VALUES_FLOAT) {
-        check_cores(b, ops->floats[f], NULL, "float");
+        b->kind = ACT_TILED;
+        check_cores(b, matrix_ops(level)->floats[f], NULL, "float");
         return;
     }
-    assert_non_null(ops->expand[0][f]);
-    assert_non_null(ops->expand[1][f]);
-    check_cores(b, ops->panel[0][f], ops->expand[0][f], "panel");
-    if (ops->direct[f])
-        check_cores(b, ops->direct[f], NULL, "direct");
+    for (int kind = 0; kind < ROUNDED_KINDS; kind++)
+        check_kind(b, (enum act_kind)kind);
+    b->kind = ACT_INT8;
+    b->how.mode = MATRIX_INT8;
     check_factored(b);
     check_blockwise(b);
-    b->how.mode = MATRIX_INT16;
-    check_cores(b, ops->panel[1][f], ops->expand[1][f], "wide panel");
-    if (ops->wide[f])
-        check_cores(b, ops->wide[f], NULL, "wide direct");
 }
 
 static void every_matrix_kernel_gives_the_bits_of_plain_c(void **state)
