@@ -713,7 +713,7 @@ const struct matrix_ops matrix_ops_avx2 = {
     .tile = {[ACT_INT8... ACT_WORDS16] = TILE, [ACT_TILED] = 6},
     .direct_tiles = {[VALUES_4] = 8, [VALUES_5] = 16, [VALUES_6] = 16, [VALUES_8] = INT_MAX},
     .factored_tiles = 2,
-    .words_from = {[MATRIX_INT8] = {[VALUES_8] = 5 * TILE + 1, [VALUES_TABLE] = TILE},
+    .words_from = {[MATRIX_INT8] = {[VALUES_8] = 5 * TILE + 1, [VALUES_TABLE] = TILE + 1},
                    [MATRIX_INT16] = {[VALUES_2] = 1,
                                      [VALUES_3] = 1,
                                      [VALUES_4] = TILE + 1,
