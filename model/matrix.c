@@ -277,8 +277,8 @@ static const uint8_t *group_at(const struct matrix *m, int row)
     return m->packed + (size_t)(row / MATRIX_GROUP) * m->group_bytes;
 }
 
-/* Where the results of tokens [t, end) go. Rows of results are often a power of two
- * apart, so that the caches hold few of them. */
+/* Where the results of tokens [t, end) go. Rows of results are often a power of two apart, so that
+ * the caches hold few of them. */
 static void fetch_results(const struct pass *p, int t, int end, int row)
 {
     for (end = min_int(end, p->job->t1); t < end; t++) {

@@ -44,7 +44,7 @@ INLINE struct rounded block_round(const float *x, int limit)
     return r;
 }
 
-/* Of two lanes each four bytes in turns, to one lane after the other. */
+/* Pieces of four bytes that the two lanes hold in turns: lane 0 those of even place. */
 INLINE __m256i in_order(__m256i v)
 {
     return _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));

@@ -1,5 +1,7 @@
 #include "testlib.h"
 
+#include "mem.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -28,6 +30,21 @@ uint64_t test_random(uint64_t *state)
 float test_uniform(uint64_t *state)
 {
     return (float)(test_random(state) >> 40) * 0x1p-23f - 1.0f;
+}
+
+void test_weights(uint8_t *weights, size_t bytes, float *x, size_t values, uint64_t *state)
+{
+    for (size_t i = 0; i < bytes; i++)
+        weights[i] = (uint8_t)(test_random(state) % 0x3c); /* high byte of an f16 below 1 */
+    for (size_t i = 0; i < values; i++)
+        x[i] = test_uniform(state);
+}
+
+void *test_buffer(size_t bytes)
+{
+    void *p = mem_alloc(1, bytes ? bytes : 1);
+    assert_non_null(p);
+    return p;
 }
 
 int test_rounds(int full)

@@ -16,6 +16,13 @@ uint64_t test_random(uint64_t *state);
 /* Uniform in [-1, 1). */
 float test_uniform(uint64_t *state);
 
+/* Bytes of weights that suit every number format, whose scales come out small and finite, and
+ * activations to go with them. */
+void test_weights(uint8_t *weights, size_t bytes, float *x, size_t values, uint64_t *state);
+
+/* mem_alloc, which must not fail; at least one byte (mem_free). */
+void *test_buffer(size_t bytes);
+
 /* Rounds of a test of random cases: `full`, or a sixth of them in the short form
  * (ROPEWALK_TEST_SHORT), which is for builds that run slowly. */
 int test_rounds(int full);
